@@ -1,0 +1,21 @@
+"""The data sets: images as patch sources, each with its labels."""
+
+from ips.data.digits import Digits, load_digits
+from ips.data.megapixel_mnist import TASKS, MegapixelMNIST
+from ips.data.megapixel_mnist_files import (
+    SavedMegapixelMNIST,
+    open_megapixel_mnist,
+    save_megapixel_mnist,
+)
+from ips.data.scene import ScenePatches
+
+__all__ = [
+    "TASKS",
+    "Digits",
+    "MegapixelMNIST",
+    "SavedMegapixelMNIST",
+    "ScenePatches",
+    "load_digits",
+    "open_megapixel_mnist",
+    "save_megapixel_mnist",
+]

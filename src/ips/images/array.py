@@ -1,0 +1,79 @@
+"""Images that are in memory, and ``.npy`` files through a memory map."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ips.errors import ImageError
+from ips.images.damage import decoding
+from ips.images.image import Header, Image, Pixels
+
+
+def as_pixels(array: npt.NDArray[Any], name: str) -> Pixels:
+    """``array`` as a read-only ``(h, w, C)`` view; anything but 8-bit grey or RGB is an error."""
+    if array.dtype != np.uint8:
+        raise ImageError(
+            f"{name} is {array.dtype}, but only 8-bit images are read: "
+            "scale it to 0 to 255 and convert it to uint8"
+        )
+    pixels = array[..., np.newaxis] if array.ndim == 2 else array
+    if pixels.ndim != 3 or pixels.shape[2] not in (1, 3):
+        raise ImageError(
+            f"{name} has shape {array.shape}: expected (height, width), (height, width, 1) "
+            "or (height, width, 3)"
+        )
+    if not pixels.size:
+        raise ImageError(f"{name} has shape {array.shape}, which holds no pixel")
+    pixels = pixels.view()
+    pixels.flags.writeable = False
+    return pixels
+
+
+def _header(pixels: Pixels) -> Header:
+    height, width, channels = pixels.shape
+    return Header(levels=((width, height),), channels=channels, tiles=(None,))
+
+
+class WholeImage(Image):
+    """An image of one level that can be sliced as one array."""
+
+    @property
+    def pixels(self) -> Pixels:
+        """All of it, ``(h, w, C)``, read-only."""
+        pixels: Pixels = self._opened()
+        return pixels
+
+    def _read(self, level: int, x: int, y: int, width: int, height: int) -> Pixels:
+        return self.pixels[y : y + height, x : x + width]
+
+
+class ArrayImage(WholeImage):
+    """An array ``(h, w)`` or ``(h, w, C)`` of uint8; it travels along when pickled."""
+
+    def __init__(self, array: npt.NDArray[Any], *, name: str = "array in memory") -> None:
+        self._array = as_pixels(array, name)
+        super().__init__(name, _header(self._array))
+
+    def _open(self) -> Pixels:
+        return as_pixels(self._array, self.name)  # a pickle forgets that it is read-only
+
+
+class NpyImage(WholeImage):
+    """A ``.npy`` file; the memory map brings in only the pages that are touched."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        super().__init__(path.name, _header(self._map(path)))
+
+    def _open(self) -> Pixels:
+        return self._map(self.path)
+
+    @staticmethod
+    def _map(path: Path) -> Pixels:
+        with decoding(path.name):
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+        return as_pixels(array, path.name)

@@ -1,0 +1,207 @@
+"""What every image can do, in OpenSlide's words: the pixels of a region at a level."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ips.errors import ImageError
+
+Pixels = npt.NDArray[np.uint8]
+Size = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What is known of an image before a pixel is read. Sizes are (width, height).
+
+    Args:
+        levels: size of each level, the full resolution first.
+        channels: 1 for grey, 3 for colour.
+        tiles: size of a tile (or strip) of each level, None where there are none.
+        mpp: micrometres per pixel of level 0 along x and y.
+        magnification: of the objective, as 40.0.
+        bounds: x, y, width, height of the part that was scanned, in level-0 pixels.
+    """
+
+    levels: tuple[Size, ...]
+    channels: int
+    tiles: tuple[Size | None, ...]
+    mpp: tuple[float, float] | None = None
+    magnification: float | None = None
+    bounds: tuple[int, int, int, int] | None = None
+
+
+class Image(ABC):
+    """An image that is read region by region.
+
+    Making one reads the header and closes the file again; the first ``read_region`` opens it.
+    It can be pickled at any time (the copy reopens the file), and read from several threads,
+    which share one handle; each reader locks only what its library does not lock itself.
+    """
+
+    #: Value of every pixel outside the image, and of what shines through a transparent one.
+    background = 0
+
+    def __init__(self, name: str, header: Header) -> None:
+        self.name = name
+        self.header = header
+        self._handle: Any = None
+        self._lock = threading.RLock()
+        _ALIVE.add(self)
+
+    @property
+    def dimensions(self) -> Size:
+        """Width and height of level 0."""
+        return self.header.levels[0]
+
+    @property
+    def level_count(self) -> int:
+        """How many resolutions the file holds."""
+        return len(self.header.levels)
+
+    @property
+    def level_dimensions(self) -> tuple[Size, ...]:
+        """Width and height of each level."""
+        return self.header.levels
+
+    @property
+    def level_downsamples(self) -> tuple[float, ...]:
+        """How many level-0 pixels a pixel of each level is wide (mean of width and height)."""
+        width, height = self.dimensions
+        return tuple((width / w + height / h) / 2 for w, h in self.header.levels)
+
+    @property
+    def mpp(self) -> tuple[float, float] | None:
+        """Micrometres per pixel of level 0 along x and y, None where the file does not say."""
+        return self.header.mpp
+
+    @property
+    def magnification(self) -> float | None:
+        """Of the objective, None where the file does not say."""
+        return self.header.magnification
+
+    @property
+    def bounds(self) -> tuple[int, int, int, int]:
+        """Left, top, width, height of the scanned part: all of it where the file does not say."""
+        return self.header.bounds or (0, 0, *self.dimensions)
+
+    @property
+    def channels(self) -> int:
+        """1 for grey, 3 for colour."""
+        return self.header.channels
+
+    def tile_size(self, level: int) -> Size | None:
+        """Width and height of what is decoded at once, None where any region costs the same."""
+        return self.header.tiles[self._checked(level)]
+
+    def get_best_level_for_downsample(self, downsample: float) -> int:
+        """The coarsest level that is at least as fine as ``downsample``."""
+        finer = [i for i, d in enumerate(self.level_downsamples) if d <= downsample * (1 + 1e-9)]
+        return max(finer, key=self.level_downsamples.__getitem__, default=0)
+
+    def read_region(self, location: tuple[int, int], level: int, size: Size) -> Pixels:
+        """The pixels of a region, ``(h, w, C)`` uint8, background where it leaves the image.
+
+        Args:
+            location: left and top in level-0 pixels; the nearest pixel of ``level`` is taken.
+            level: 0 is the full resolution.
+            size: width and height in pixels of ``level``.
+
+        The result may be a read-only view of an image in memory: copy it before changing it.
+        """
+        level_width, level_height = self.header.levels[self._checked(level)]
+        (left, top), (width, height) = location, size
+        if level:
+            downsample = self.level_downsamples[level]
+            left, top = round(left / downsample), round(top / downsample)
+        if width < 1 or height < 1:
+            raise ImageError(
+                f"{self.name}: a region of {width} x {height} px holds nothing: "
+                "ask for at least 1 x 1 px"
+            )
+        x0, y0 = max(left, 0), max(top, 0)
+        x1, y1 = min(left + width, level_width), min(top + height, level_height)
+        if (x1 - x0, y1 - y0) == (width, height):
+            return self._read(level, x0, y0, width, height)
+        out = np.full((height, width, self.channels), self.background, dtype=np.uint8)
+        if x1 > x0 and y1 > y0:
+            inside = self._read(level, x0, y0, x1 - x0, y1 - y0)
+            out[y0 - top : y1 - top, x0 - left : x1 - left] = inside
+        return out
+
+    def close(self) -> None:
+        """Let the file go; a later read opens it again."""
+        with self._lock:
+            self._handle = None
+
+    @abstractmethod
+    def _open(self) -> Any:
+        """What reading needs: a file, a decoded array. Called once, under the lock."""
+
+    @abstractmethod
+    def _read(self, level: int, x: int, y: int, width: int, height: int) -> Pixels:
+        """A region in pixels of ``level`` that lies wholly inside it."""
+
+    def _opened(self) -> Any:
+        handle = self._handle
+        if handle is None:
+            with self._lock:
+                if self._handle is None:
+                    self._handle = self._open()
+                handle = self._handle
+        return handle
+
+    def _checked(self, level: int) -> int:
+        if not 0 <= level < self.level_count:
+            raise ImageError(
+                f"{self.name} has no level {level}: take one of 0 to {self.level_count - 1}"
+            )
+        return level
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("_handle", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._handle = None
+        self._lock = threading.RLock()
+        _ALIVE.add(self)
+
+    def __repr__(self) -> str:
+        width, height = self.dimensions
+        return f"<{type(self).__name__} {self.name}: {width} x {height} px>"
+
+
+_ALIVE: weakref.WeakSet[Image] = weakref.WeakSet()
+
+
+def _reopen_in_child() -> None:
+    # A forked worker shares the parent's file position, and a lock that another thread of the
+    # parent held at that moment would never open: both are made anew.
+    for image in list(_ALIVE):
+        image._handle = None
+        image._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_reopen_in_child)

@@ -1,0 +1,64 @@
+"""Which reader an image gets, by what the file holds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ips.errors import ImageError
+from ips.images.array import ArrayImage, NpyImage
+from ips.images.damage import DamagedError
+from ips.images.image import Image
+from ips.images.pillow import PillowImage
+from ips.images.slide import SlideImage, vendor_of
+from ips.images.tiff import TiffImage
+
+_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # classic and BigTIFF, in both byte orders
+_NPY = b"\x93NUMPY"
+
+
+def open_image(source: str | os.PathLike[str] | npt.NDArray[Any]) -> Image:
+    """An image file, or an array ``(h, w)`` or ``(h, w, C)`` of uint8, to read regions from.
+
+    Reads the header only. Whole slides go to OpenSlide, other TIFFs to tifffile, ``.npy`` files
+    are memory-mapped, and the rest goes to Pillow.
+
+    >>> open_image(np.zeros((20, 30, 3), np.uint8)).dimensions
+    (30, 20)
+    """
+    if isinstance(source, np.ndarray):
+        return ArrayImage(source)
+    path = Path(source)
+    start = _first_bytes(path)
+    if start.startswith(_NPY):
+        return NpyImage(path)
+    vendor = vendor_of(path)
+    if not start.startswith(_TIFF):
+        return SlideImage(path) if vendor else PillowImage(path)
+    if vendor not in (None, "generic-tiff"):
+        return SlideImage(path)
+    try:
+        return TiffImage(path)
+    except DamagedError:
+        if vendor is None:
+            raise
+        return SlideImage(path)
+
+
+def _first_bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            start = file.read(8)
+    except FileNotFoundError as error:
+        raise ImageError(f"{path} does not exist: check the path") from error
+    except IsADirectoryError as error:
+        raise ImageError(f"{path} is a folder: give the image file in it") from error
+    except OSError as error:
+        raise ImageError(f"{path} cannot be opened: {error.strerror}") from error
+    if not start:
+        raise ImageError(f"{path} is empty: copy or export it again")
+    return start

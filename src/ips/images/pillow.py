@@ -1,0 +1,86 @@
+"""PNG, JPEG, BMP, WebP and whatever else Pillow reads.
+
+These formats have no index of their parts, so the first read decodes the whole image and keeps
+it. Where that is too much, a tiled TIFF is the better file.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+from PIL import Image as PILImage
+from PIL import UnidentifiedImageError
+
+from ips.errors import ImageError
+from ips.images.array import WholeImage, as_pixels
+from ips.images.colour import over
+from ips.images.damage import decoding
+from ips.images.image import Header, Pixels
+
+#: Pillow warns of a "decompression bomb" at 0.09 gigapixels; honest images are larger than that.
+MAX_PIXELS = 2_000_000_000
+
+_GREY = {"1", "L", "LA", "La"}
+_DEEP = {"I", "F", "I;16", "I;16B", "I;16L", "I;16N"}
+_LIMIT_LOCK = threading.Lock()
+
+
+class PillowImage(WholeImage):
+    """An image that Pillow decodes, pixels as stored (an EXIF rotation is not applied).
+
+    Threads wait for the first read to decode; from then on they slice one array without a lock.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with _opened(path) as image:
+            channels = 1 if image.mode in _GREY else 3
+            super().__init__(path.name, Header((image.size,), channels, (None,)))
+
+    def _open(self) -> Pixels:
+        with decoding(self.name), _opened(self.path) as image:
+            if image.has_transparency_data:
+                grey = image.mode in _GREY
+                layered = image.convert("LA" if grey else "RGBA")
+                pixels = over(np.asarray(layered), self.background)
+            else:
+                pixels = np.asarray(image.convert("L" if self.channels == 1 else "RGB"))
+            return as_pixels(pixels, self.name)
+
+
+def _opened(path: Path) -> PILImage.Image:
+    """The file with its header read, refused if it is too large or not 8 bits deep."""
+    with _LIMIT_LOCK:  # Pillow's limit is global: lift it for this moment, and put it back
+        limit, PILImage.MAX_IMAGE_PIXELS = PILImage.MAX_IMAGE_PIXELS, None
+        try:
+            with decoding(path.name):
+                image = PILImage.open(path)
+        except ImageError as error:
+            if isinstance(error.__cause__, UnidentifiedImageError):
+                raise ImageError(
+                    f"{path.name} is of no known image format, or damaged: convert it to PNG, "
+                    "JPEG or TIFF"
+                ) from error.__cause__
+            raise
+        finally:
+            PILImage.MAX_IMAGE_PIXELS = limit
+    width, height = image.size
+    # Pillow quietly drops half of the bits of a 16-bit colour PNG; only the raw mode tells.
+    raw = str(image.tile[0].args) if image.tile else ""
+    trouble = None
+    if width * height > MAX_PIXELS:
+        trouble = (
+            f"has {width} x {height} px, and {image.format} can only be decoded whole: "
+            "convert it to a tiled TIFF"
+        )
+    elif image.mode in _DEEP or ";16" in raw:
+        depth = "uint16" if "16" in image.mode + raw else {"I": "int32"}.get(image.mode, "float32")
+        trouble = (
+            f"is {depth}, but only 8-bit images are read: scale it to 0 to 255 and save it as uint8"
+        )
+    if trouble:
+        image.close()
+        raise ImageError(f"{path.name} {trouble}")
+    return image

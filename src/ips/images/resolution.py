@@ -1,0 +1,98 @@
+"""Reading at a resolution: by level, by micrometres per pixel or by magnification."""
+
+from __future__ import annotations
+
+import numpy as np
+from PIL import Image as PILImage
+
+from ips.errors import ImageError
+from ips.images.image import Image, Pixels, Size
+
+#: A level this close to the resolution asked for is read as it is. Scanners that all claim 40x
+#: differ by about as much, and resampling over such a difference costs sharpness and a finer read.
+TOLERANCE = 0.02
+
+
+def downsample_for(
+    image: Image,
+    *,
+    level: int | None = None,
+    mpp: float | None = None,
+    magnification: float | None = None,
+) -> float:
+    """How many level-0 pixels wide a pixel is at the resolution asked for (level 0 by default).
+
+    >>> image = open_image("slide.svs")  # doctest: +SKIP
+    >>> downsample_for(image, mpp=0.5)  # of a slide scanned at 0.25 µm per pixel # doctest: +SKIP
+    2.0
+    """
+    if sum(asked is not None for asked in (level, mpp, magnification)) > 1:
+        raise ImageError(
+            f"{image.name}: level={level}, mpp={mpp} and magnification={magnification} say the "
+            "same thing in three ways: give one of them"
+        )
+    if mpp is not None:
+        return _by_mpp(image, mpp)
+    if magnification is not None:
+        return _by_magnification(image, magnification)
+    image.tile_size(level or 0)  # checks the level
+    return image.level_downsamples[level or 0]
+
+
+def read_at(image: Image, location: tuple[int, int], *, downsample: float, size: Size) -> Pixels:
+    """A region at any resolution: area averages of the coarsest level that is fine enough.
+
+    Args:
+        image: to read from.
+        location: left and top in level-0 pixels.
+        downsample: level-0 pixels per pixel of the result, from :func:`downsample_for`.
+        size: width and height of the result.
+
+    Returns:
+        ``(h, w, C)`` uint8.
+    """
+    level = image.get_best_level_for_downsample(downsample)
+    scale = downsample / image.level_downsamples[level]
+    width, height = (max(1, round(side * scale)) for side in size)
+    region = image.read_region(location, level, (width, height))
+    if (width, height) == size:
+        return region
+    picture = PILImage.fromarray(region[..., 0] if image.channels == 1 else region)
+    resized = np.asarray(picture.resize(size, PILImage.Resampling.BOX))
+    return resized.reshape(size[1], size[0], image.channels)
+
+
+def _by_mpp(image: Image, mpp: float) -> float:
+    if image.mpp is None:
+        raise ImageError(
+            f"{image.name} does not state its micrometres per pixel, so mpp={mpp} cannot be met: "
+            "use level= instead"
+        )
+    finest = sum(image.mpp) / 2
+    return _snapped(image, mpp / finest, f"mpp={mpp}", f"{finest:.4g} µm per pixel")
+
+
+def _by_magnification(image: Image, magnification: float) -> float:
+    finest = image.magnification
+    if not finest:
+        raise ImageError(
+            f"{image.name} does not state its magnification, so magnification={magnification} "
+            "cannot be met: use mpp= or level= instead"
+        )
+    downsample = finest / magnification if magnification > 0 else 0.0
+    return _snapped(image, downsample, f"magnification={magnification}", f"{finest:g}x")
+
+
+def _snapped(image: Image, downsample: float, asked: str, finest: str) -> float:
+    """``downsample``, or that of a level within the tolerance of it."""
+    if downsample <= 0:
+        raise ImageError(f"{image.name}: {asked} is no resolution: give a number above 0")
+    nearest = min(image.level_downsamples, key=lambda d: abs(d / downsample - 1))
+    if abs(nearest / downsample - 1) <= TOLERANCE:
+        return nearest
+    if downsample < 1:
+        raise ImageError(
+            f"{image.name}: {asked} is finer than the file, which has {finest}: "
+            "ask for that or coarser"
+        )
+    return downsample

@@ -1,0 +1,96 @@
+"""Whole slides through OpenSlide: Aperio, Hamamatsu, MIRAX, Leica, Ventana, DICOM and others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import openslide
+
+from ips.images.colour import over
+from ips.images.damage import DamagedError, decoding
+from ips.images.image import Header, Image, Pixels, Size
+from ips.images.tile_cache import CACHE_BYTES
+
+
+def vendor_of(path: Path) -> str | None:
+    """OpenSlide's word for the format of a file, None where it does not know it."""
+    with decoding(path.name):
+        vendor: str | None = openslide.OpenSlide.detect_format(path)
+    return vendor
+
+
+class SlideImage(Image):
+    """A whole slide; what the scanner left out is white.
+
+    OpenSlide locks for itself, so threads read side by side from one handle and one tile cache.
+    """
+
+    background = 255
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with decoding(path.name), openslide.OpenSlide(path) as slide:
+            header = _header(slide)
+            self._downsamples = tuple(float(d) for d in slide.level_downsamples)
+        super().__init__(path.name, header)
+
+    @property
+    def level_downsamples(self) -> tuple[float, ...]:
+        """As OpenSlide states them: some vendors write the factor into the file."""
+        return self._downsamples
+
+    def _open(self) -> openslide.OpenSlide:
+        with decoding(self.name):
+            slide = openslide.OpenSlide(self.path)
+            slide.set_cache(openslide.OpenSlideCache(CACHE_BYTES))
+            return slide
+
+    def _read(self, level: int, x: int, y: int, width: int, height: int) -> Pixels:
+        slide = self._opened()
+        downsample = self._downsamples[level]
+        location = round(x * downsample), round(y * downsample)
+        try:
+            with decoding(f"{self.name}: the region at {location} of level {level}"):
+                region = slide.read_region(location, level, (width, height))
+        except DamagedError:
+            # After its first error a handle fails for ever: the next read takes a new one. It is
+            # let go and not closed, since other threads may be reading from it.
+            with self._lock:
+                if self._handle is slide:
+                    self._handle = None
+            raise
+        return over(np.asarray(region), self.background)
+
+
+def _header(slide: openslide.OpenSlide) -> Header:
+    properties = slide.properties
+    x, y = (_number(properties, f"openslide.mpp-{axis}") for axis in "xy")
+    return Header(
+        levels=tuple(slide.level_dimensions),
+        channels=3,
+        tiles=tuple(_tile(properties, level) for level in range(slide.level_count)),
+        mpp=(x, y) if x and y else None,
+        magnification=_number(properties, "openslide.objective-power"),
+        bounds=_bounds(properties),
+    )
+
+
+def _bounds(properties: Mapping[str, str]) -> tuple[int, int, int, int] | None:
+    sides = ("x", "y", "width", "height")
+    stated = [_number(properties, f"openslide.bounds-{side}") for side in sides]
+    left, top, width, height = (int(value or 0) for value in stated)
+    return (left, top, width, height) if width and height else None
+
+
+def _tile(properties: Mapping[str, str], level: int) -> Size | None:
+    width, height = (
+        _number(properties, f"openslide.level[{level}].tile-{side}") for side in ("width", "height")
+    )
+    return (int(width), int(height)) if width and height else None
+
+
+def _number(properties: Mapping[str, str], key: str) -> float | None:
+    value = properties.get(key)
+    return float(value) if value else None

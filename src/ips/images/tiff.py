@@ -1,0 +1,84 @@
+"""TIFF, BigTIFF and OME-TIFF, tiled or stripped, with or without a pyramid.
+
+Only the tiles that a region touches are decoded, and the last few are kept; no level is ever in
+memory as a whole.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tifffile
+
+from ips.errors import ImageError
+from ips.images.damage import decoding
+from ips.images.image import Header, Image, Pixels
+from ips.images.tiff_header import magnification, micrometres
+from ips.images.tiff_level import TiffLevel
+from ips.images.tiff_pyramid import pyramid
+from ips.images.tile_cache import CACHE_BYTES, TileCache
+
+
+class TiffImage(Image):
+    """A TIFF read by tifffile and imagecodecs.
+
+    Threads share one file, whose position a lock guards, and one cache of decoded tiles; they
+    decode side by side.
+
+    Args:
+        path: the file.
+        cache_bytes: how many bytes of decoded tiles to keep.
+    """
+
+    def __init__(self, path: Path, *, cache_bytes: int = CACHE_BYTES) -> None:
+        self.path = path
+        self._cache_bytes = cache_bytes
+        with decoding(path.name), tifffile.TiffFile(path) as file:
+            levels = self._levels(file)
+            header = Header(
+                levels=tuple(level.size for level in levels),
+                channels=levels[0].channels,
+                tiles=tuple(level.tile for level in levels),
+                mpp=micrometres(file),
+                magnification=magnification(file),
+            )
+        super().__init__(path.name, header)
+
+    def close(self) -> None:
+        """Let the file go; a later read opens it again."""
+        with self._lock:
+            if self._handle is not None:
+                self._handle.file.close()
+            super().close()
+
+    def _levels(self, file: Any) -> list[TiffLevel]:
+        if not file.series:
+            raise ImageError(f"{self.path.name} is a TIFF without an image: export it again")
+        return [
+            TiffLevel(pages, size=size, number=number, name=self.path.name)
+            for number, (pages, size) in enumerate(pyramid(file.series, self.path.name))
+        ]
+
+    def _open(self) -> _OpenTiff:
+        with decoding(self.name):
+            file = tifffile.TiffFile(self.path)
+            return _OpenTiff(file, self._levels(file), TileCache(limit=self._cache_bytes))
+
+    def _read(self, level: int, x: int, y: int, width: int, height: int) -> Pixels:
+        handle: _OpenTiff = self._opened()
+        return handle.levels[level].read(
+            (x, y), (width, height), cache=handle.cache, lock=self._lock, fill=self.background
+        )
+
+
+class _OpenTiff:
+    """A file that is open, and what was decoded from it."""
+
+    def __init__(self, file: Any, levels: list[TiffLevel], cache: TileCache) -> None:
+        self.file = file
+        self.levels = levels
+        self.cache = cache
+
+    def __del__(self) -> None:
+        self.file.close()

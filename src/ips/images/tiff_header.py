@@ -1,0 +1,46 @@
+"""What a TIFF says about its scale: OME metadata first, the resolution tags otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree
+
+_MICROMETRES = {"nm": 1e-3, "µm": 1.0, "μm": 1.0, "um": 1.0, "mm": 1e3, "cm": 1e4, "m": 1e6}
+_PER_UNIT = {2: 25_400.0, 3: 10_000.0}  # ResolutionUnit: inch, centimetre
+
+
+def micrometres(file: Any) -> tuple[float, float] | None:
+    """Micrometres per pixel along x and y, None where the file does not say."""
+    pixels = _ome_element(file, "Pixels")
+    if pixels is not None:
+        sides = [_physical_size(pixels, axis) for axis in "XY"]
+    else:
+        sides = [_tag_size(file.pages.first, axis) for axis in "XY"]
+    x, y = (side or None for side in sides)
+    x, y = x or y, y or x  # a file that states one side means square pixels
+    return None if x is None or y is None else (x, y)
+
+
+def magnification(file: Any) -> float | None:
+    """Of the objective in OME metadata, None where the file does not say."""
+    objective = _ome_element(file, "Objective")
+    stated = None if objective is None else objective.get("NominalMagnification")
+    return float(stated) if stated else None
+
+
+def _ome_element(file: Any, kind: str) -> ElementTree.Element | None:
+    if not file.is_ome:
+        return None
+    root = ElementTree.fromstring(file.ome_metadata)
+    return next((e for e in root.iter() if e.tag.rpartition("}")[2] == kind), None)
+
+
+def _physical_size(pixels: ElementTree.Element, axis: str) -> float:
+    size = float(pixels.get(f"PhysicalSize{axis}", 0))
+    return size * _MICROMETRES.get(pixels.get(f"PhysicalSize{axis}Unit", "µm"), 0.0)
+
+
+def _tag_size(page: Any, axis: str) -> float:
+    numerator, denominator = page.tags.valueof(f"{axis}Resolution") or (0, 1)
+    unit = _PER_UNIT.get(int(page.tags.valueof("ResolutionUnit") or 2))
+    return unit * denominator / numerator if unit and numerator else 0.0

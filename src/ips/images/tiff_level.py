@@ -1,0 +1,178 @@
+"""One level of a TIFF: from the tiles or strips that a region touches to its pixels."""
+
+from __future__ import annotations
+
+from threading import RLock
+from typing import Any
+
+import numpy as np
+import tifffile
+
+from ips.errors import ImageError
+from ips.images.colour import ink_to_rgb, over, palette_to_rgb
+from ips.images.damage import decoding
+from ips.images.image import Pixels, Size
+from ips.images.tile_cache import TileCache
+
+_KIND = tifffile.PHOTOMETRIC
+_GREY = (_KIND.MINISBLACK, _KIND.MINISWHITE)
+_JPEG = {6, 7, 33007, 34892}  # compressions that turn YCbCr into RGB as they decode
+_ALPHA = (1, 2)  # ExtraSamples: colour already multiplied by opacity, or not
+_PLAIN_ALPHA = 2
+
+
+class TiffLevel:
+    """The pages of one level: a single one, or one for each channel.
+
+    Args:
+        pages: tifffile's pages.
+        size: width and height of the picture, less than the page's own where it is padded.
+        number: of the level, for messages.
+        name: of the file, for messages.
+    """
+
+    def __init__(self, pages: list[Any], *, size: Size, number: int, name: str) -> None:
+        self.size = size
+        self._pages = pages
+        self._number = number
+        self._name = name
+        page = self._page = pages[0].keyframe
+        self._samples = len(pages) * page.samplesperpixel
+        self._refuse_unreadable()
+        if page.is_tiled:
+            self._segment: Size = page.tilewidth, page.tilelength
+        else:
+            self._segment = page.imagewidth, min(page.rowsperstrip, page.imagelength)
+        self._columns = -(-page.imagewidth // self._segment[0])
+        self._rows = -(-page.imagelength // self._segment[1])
+        # Plain bytes in one block are sliced where they lie, however large their strips are.
+        self._plain = all(page.is_memmappable for page in pages)
+        self._maps: list[Pixels] | None = None
+        page.init_decode()  # is not safe from threads the first time
+
+    @property
+    def tile(self) -> Size | None:
+        """Width and height of a tile or strip, None where nothing needs decoding."""
+        return None if self._plain else self._segment
+
+    @property
+    def channels(self) -> int:
+        """1 for grey, 3 for colour."""
+        return 1 if self._page.photometric in _GREY and self._samples < 3 else 3
+
+    def read(
+        self, location: tuple[int, int], size: Size, *, cache: TileCache, lock: RLock, fill: int
+    ) -> Pixels:
+        """A region inside the level; ``lock`` guards the file's position, not the decoding."""
+        (x, y), (width, height) = location, size
+        if self._plain:
+            parts = [m[y : y + height, x : x + width] for m in self._mapped(lock)]
+            return self._colour(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2))
+        tile_width, tile_height = self._segment
+        out = np.full((height, width, self.channels), fill, dtype=np.uint8)
+        for row in range(y // tile_height, -(-(y + height) // tile_height)):
+            for column in range(x // tile_width, -(-(x + width) // tile_width)):
+                segments = self._segments(row, column)
+                if not any(page.databytecounts[i] for page, i in segments):
+                    continue  # a sparse tile: nothing was stored
+                key = self._number, row, column
+                tile = cache.get(key, lambda s=segments, k=key: self._decode(s, k, lock))
+                left, top = column * tile_width, row * tile_height
+                x0, x1 = max(x, left), min(x + width, left + tile_width)
+                y0, y1 = max(y, top), min(y + height, top + tile_height)
+                part = tile[y0 - top : y1 - top, x0 - left : x1 - left]
+                out[y0 - y : y1 - y, x0 - x : x1 - x] = part
+        return out
+
+    def _segments(self, row: int, column: int) -> list[tuple[Any, int]]:
+        """The stored pieces of one tile as (page, number): several where channels lie apart."""
+        index = row * self._columns + column
+        planes = self._page.samplesperpixel if self._page.planarconfig == 2 else 1
+        with decoding(f"{self._name}: the table of tiles of level {self._number}"):
+            segments = [
+                (page, index + plane * self._columns * self._rows)
+                for page in self._pages
+                for plane in range(planes)
+            ]
+            if any(i >= len(page.databytecounts) for page, i in segments):
+                raise EOFError("it ends early")
+        return segments
+
+    def _decode(
+        self, segments: list[tuple[Any, int]], key: tuple[int, int, int], lock: RLock
+    ) -> Pixels:
+        level, row, column = key
+        with decoding(f"{self._name}: tile in row {row}, column {column} of level {level}"):
+            parts = [self._decode_segment(page, i, lock) for page, i in segments]
+            shape = next(part.shape for part in parts if part is not None)
+            whole = [np.zeros(shape, np.uint8) if part is None else part for part in parts]
+            raw = whole[0] if len(whole) == 1 else np.concatenate(whole, axis=2)
+            # A copy of its own, so that the cache counts what is really held.
+            return np.ascontiguousarray(self._colour(raw))
+
+    def _decode_segment(self, page: Any, index: int, lock: RLock) -> Pixels | None:
+        offset, count = page.dataoffsets[index], page.databytecounts[index]
+        if not count:
+            return None
+        with lock:
+            file = page.parent.filehandle
+            file.seek(offset)
+            data = file.read(count)
+        if len(data) < count:
+            raise EOFError("the file ends in the middle of it")
+        tables, header = page.jpegtables, page.keyframe.jpegheader
+        decoded, *_ = page.decode(data, index, jpegtables=tables, jpegheader=header)
+        pixels: Pixels = decoded[0]  # (h, w, samples) of the only layer in depth
+        return pixels
+
+    def _mapped(self, lock: RLock) -> list[Pixels]:
+        """A memory map of each page, ``(h, w, samples)``."""
+        with lock:
+            if self._maps is None:
+                page, samples = self._page, self._page.samplesperpixel
+                height, width = page.imagelength, page.imagewidth
+                apart = page.planarconfig == 2
+                shape = (samples, height, width) if apart else (height, width, samples)
+                with decoding(f"{self._name}: level {self._number}"):
+                    maps = [
+                        p.parent.filehandle.memmap_array("u1", shape, offset=p.dataoffsets[0])
+                        for p in self._pages
+                    ]
+                self._maps = [m.transpose(1, 2, 0) if apart else m for m in maps]
+            return self._maps
+
+    def _colour(self, raw: Pixels) -> Pixels:
+        """Grey or RGB from the samples as they are stored."""
+        page = self._page
+        if page.photometric == _KIND.PALETTE:
+            return palette_to_rgb(raw, page.colormap)
+        if page.photometric == _KIND.SEPARATED:
+            return ink_to_rgb(raw)
+        if page.photometric == _KIND.MINISWHITE:
+            return 255 - raw
+        if self._samples == self.channels:
+            return raw
+        # Over the black background of TIFFs, multiplied colour is the composition already.
+        return over(raw, 0) if page.extrasamples[0] == _PLAIN_ALPHA else raw[..., :-1]
+
+    def _refuse_unreadable(self) -> None:
+        page, samples, kind = self._page, self._samples, self._page.photometric
+        if page.dtype != np.uint8 or page.bitspersample != 8:
+            raise ImageError(
+                f"{self._name} is {page.dtype} of {page.bitspersample} bits, but only 8-bit "
+                "images are read: scale it to 0 to 255 and save it as uint8"
+            )
+        grey = {1, 3, 2 if page.extrasamples and page.extrasamples[0] in _ALPHA else 1}
+        readable = {
+            _KIND.MINISBLACK: grey,
+            _KIND.MINISWHITE: {1},
+            _KIND.RGB: {3, 4},
+            _KIND.YCBCR: {3} if page.compression in _JPEG else set(),
+            _KIND.PALETTE: {1},
+            _KIND.SEPARATED: {4},
+        }
+        if samples not in readable.get(kind, set()):
+            raise ImageError(
+                f"{self._name} holds {samples} channels as {_KIND(kind).name}: only grey, RGB, "
+                "palette and CMYK TIFFs are read, convert it to one of them"
+            )

@@ -1,0 +1,6 @@
+"""The parts put together: Iterative Patch Selection."""
+
+from ips.models.ips import LOADS, IPSNet, Load, Output, Selected
+from ips.models.prediction import Prediction
+
+__all__ = ["LOADS", "IPSNet", "Load", "Output", "Prediction", "Selected"]

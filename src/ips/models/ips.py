@@ -1,0 +1,327 @@
+"""Iterative Patch Selection: look at every patch without gradients, learn from M of them.
+
+Letters: B images, N patches of an image, M kept (``keep``), I per step (``chunk``), K <= M kept
+of an image with few patches, C channels, D embedding size, T tokens, H heads, S channels of score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from ips import selection
+from ips.errors import ConfigError, PatchError
+from ips.models.embedding import EmbeddingPass, SelectionEncoder, micro_batch
+from ips.models.prediction import Prediction
+from ips.models.shortlist import Shortlist
+from ips.nn import Aggregator, Head, PatchReadout, evaluating, sinusoidal_position
+from ips.patches import MemoryPatches, PatchSource, pad, prefetch
+from ips.selection import Mode, Selection
+
+Load = Literal["eager", "sequential", "lazy"]
+LOADS: tuple[Load, ...] = get_args(Load)
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The outcome of the select step, ready for the forward step.
+
+    Attributes:
+        selection: which patches.
+        patches: ``(B, K, ...)`` those patches, zeros where the selection's mask is False.
+        embeddings: ``(B, K, D)`` as found during selection, None if they were not asked for.
+    """
+
+    selection: Selection
+    patches: Tensor
+    embeddings: Tensor | None
+
+
+@dataclass(frozen=True)
+class Output:
+    """What the forward step gives.
+
+    Attributes:
+        logits: per task ``(B, C)``.
+        attention: ``(B, T, H, K)``.
+        patch_logits: ``(B, K, C)`` of the read-out head, None without one.
+        readout_logits: ``(B, C)`` of the read-out head, None without one.
+    """
+
+    logits: dict[str, Tensor]
+    attention: Tensor
+    patch_logits: Tensor | None
+    readout_logits: Tensor | None
+
+
+class IPSNet(nn.Module):
+    """Patch selection and patch aggregation that share one attention (Sect. 2).
+
+    Args:
+        encoder: from ``(n, C, h, w)`` floats, or ``(n, D_in)`` features, to ``(n, D)``.
+        aggregator: combines embeddings, and scores them for selection.
+        heads: one per task, in the order of the aggregator's tokens.
+        keep: M.
+        chunk: I.
+        mode: ``iterative`` (the paper), ``exact`` or ``random`` (the RPS baseline).
+        position: add the 1-D sinusoidal encoding of the patch number to the embeddings, in
+            selection and in aggregation.
+        readout: the patch-level head of Sect. 4.5.
+        mean, std: per channel, of pixels scaled to 0..1.
+        slice: train on this many patches at a time, so that memory does not depend on M: each
+            slice is embedded again in the backward pass. None embeds all at once.
+        compile: compile the selection pass.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        aggregator: Aggregator,
+        heads: Mapping[str, Head],
+        *,
+        keep: int,
+        chunk: int,
+        mode: Mode = "iterative",
+        position: bool = False,
+        readout: PatchReadout | None = None,
+        mean: Sequence[float] = (0.0,),
+        std: Sequence[float] = (1.0,),
+        slice: int | None = None,
+        compile: bool = False,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        assert isinstance(aggregator, nn.Module)
+        self.aggregator: Aggregator = aggregator
+        self.heads = nn.ModuleDict(heads)
+        self.readout = readout
+        self.keep, self.chunk, self.mode, self.position = keep, chunk, mode, position
+        self.slice = slice
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
+        self._fast = SelectionEncoder(encoder, self._prepare, compile=compile)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is, and patches go."""
+        return self.mean.device
+
+    # The select step
+
+    def select(
+        self,
+        sources: Sequence[PatchSource],
+        *,
+        load: Load = "eager",
+        seed: int = 0,
+        embeddings: bool = False,
+    ) -> Selected:
+        """Choose M patches of each image, in evaluation and no-gradient mode (Sect. 2.1).
+
+        Args:
+            sources: the images of a batch, of any mix of N.
+            load: ``eager`` has the pixels of the whole batch on the device, ``sequential`` those
+                of one image, ``lazy`` those of one micro-batch. All select the same patches.
+            seed: of the order in which patches are looked at.
+            embeddings: hand over the embeddings of the patches chosen.
+        """
+        for source in sources:
+            self._check(source)
+        with evaluating(self):
+            if load == "eager":
+                return self._select([self._resident(s) for s in sources], seed, embeddings)
+            groups = []
+            for source in sources:
+                one = self._resident(source) if load == "sequential" else source
+                groups.append(self._select([one], seed, embeddings))
+            return _join(groups)
+
+    def _select(self, sources: Sequence[PatchSource], seed: int, embeddings: bool) -> Selected:
+        embed = self._fast.begin()
+        lists = [Shortlist(2 * self.keep) for _ in sources]
+        tables = [
+            self._score(source, embed, shortlist if embeddings else None)
+            for source, shortlist in zip(sources, lists, strict=True)
+        ]
+        logits, mask = pad(tables)  # (B, N, S), (B, N)
+        order = selection.shuffled(mask, seed=seed)
+        choose = getattr(selection, self.mode)
+        chosen: Selection = choose(logits, keep=self.keep, chunk=self.chunk, mask=mask, order=order)
+        kept = [i[m] for i, m in zip(chosen.indices, chosen.mask, strict=True)]  # B x (K_b,)
+        patches = [s.read(i.cpu()).to(self.device) for s, i in zip(sources, kept, strict=True)]
+        found = None
+        if embeddings:
+            rows = zip(lists, kept, patches, strict=True)
+            found = pad([shortlist.find(i, x, embed) for shortlist, i, x in rows])[0]  # (B, K, D)
+        return Selected(selection=chosen, patches=pad(patches)[0], embeddings=found)
+
+    def _score(
+        self, source: PatchSource, embed: EmbeddingPass, shortlist: Shortlist | None
+    ) -> Tensor:
+        """Logits ``(N, S)`` of every patch; the embeddings are let go, but for a short list."""
+        if self.mode == "random":
+            return torch.empty(len(source), 0, device=self.device)
+        score = self.aggregator.scorer()
+        table = torch.empty(len(source), self.aggregator.channels, device=self.device)
+        size = micro_batch(source.shape, self.device)
+        if isinstance(source, MemoryPatches):  # looking for repeats pays over a larger block
+            size *= 16
+        for indices, patches in prefetch(source, size=size, device=self.device):
+            x = embed(patches)  # (n, D)
+            logits = score(self._placed(x, indices.to(self.device)))  # (n, S)
+            table[indices] = logits.to(table.dtype)
+            if shortlist is not None:
+                shortlist.add(indices.to(self.device), logits, x)
+        return table
+
+    # The forward step
+
+    def forward(self, patches: Tensor, selection: Selection) -> Output:
+        """Embed the patches kept ``(B, K, ...)``, aggregate and classify (Sect. 2.2)."""
+        return self.aggregate(self.embed(patches, selection.mask), selection)
+
+    def embed(self, patches: Tensor, mask: Tensor) -> Tensor:
+        """``(B, K, ...)`` patches to ``(B, K, D)``; the encoder sees only those that are there."""
+        present = self._prepare(patches[mask])  # (n, ...)
+        x = self.encoder(present) if self.slice is None else self._embed_sliced(present)
+        rows = x.new_zeros(*mask.shape, x.shape[-1])  # (B, K, D)
+        rows[mask] = x
+        return rows
+
+    def _embed_sliced(self, patches: Tensor) -> Tensor:
+        """Slice by slice: only embeddings are kept, each slice is embedded again backwards."""
+        assert self.slice is not None
+        for name, part in self.encoder.named_modules():
+            if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training:
+                raise ConfigError(
+                    f"train.slice={self.slice}: {name} is a BatchNorm in training mode, whose "
+                    "statistics would be those of a slice rather than of the batch: set "
+                    "encoder.freeze_norm=true, or leave train.slice out"
+                )
+        slices = patches.split(self.slice)
+        done = [checkpoint(self.encoder, part, use_reentrant=False) for part in slices]
+        return torch.cat(done)
+
+    def aggregate(self, x: Tensor, selection: Selection) -> Output:
+        """Embeddings ``(B, K, D)`` of the patches kept to an answer per task."""
+        aggregated = self.aggregator(self._placed(x, selection.indices), selection.mask)
+        tokens = aggregated.tokens.unbind(dim=1)  # T x (B, D)
+        logits = {
+            task: head(z) for (task, head), z in zip(self.heads.items(), tokens, strict=True)
+        }
+        patch_logits, readout_logits = None, None
+        if self.readout is not None:
+            patch_logits, readout_logits = self.readout(x, aggregated.attention)
+        return Output(logits, aggregated.attention, patch_logits, readout_logits)
+
+    # Both steps
+
+    def predict(self, source: PatchSource, *, load: Load = "lazy", seed: int = 0) -> Prediction:
+        """Select and aggregate: the answer for one image, and where it was found."""
+        return self.predict_batch([source], load=load, seed=seed)[0]
+
+    def predict_batch(
+        self, sources: Sequence[PatchSource], *, load: Load = "lazy", seed: int = 0
+    ) -> list[Prediction]:
+        """The same for several images at once; each patch is embedded once."""
+        chosen = self.select(sources, load=load, seed=seed, embeddings=True)
+        assert chosen.embeddings is not None
+        with evaluating(self):
+            output = self.aggregate(chosen.embeddings, chosen.selection)
+        return [self._prediction(source, chosen, output, b) for b, source in enumerate(sources)]
+
+    def _prediction(
+        self, source: PatchSource, chosen: Selected, output: Output, b: int
+    ) -> Prediction:
+        mask = chosen.selection.mask[b]
+        attention = output.attention[b].mean(dim=1)[:, mask]  # (T, K)
+        total, order = attention.mean(dim=0).sort(descending=True, stable=True)
+        indices = chosen.selection.indices[b][mask][order].cpu()
+        logits = {task: values[b] for task, values in output.logits.items()}
+        patch_probabilities = None
+        if self.readout is not None and output.patch_logits is not None:
+            patch_probabilities = self.readout.head.activation(output.patch_logits[b][mask][order])
+        return Prediction(
+            name=source.name,
+            logits=logits,
+            probabilities={task: self._head(task).activation(v) for task, v in logits.items()},
+            indices=indices,
+            coords=source.coords[indices.numpy()],
+            extent=source.extent,
+            attention=total,
+            task_attention=dict(zip(self.heads, attention[:, order], strict=True)),
+            patch_probabilities=patch_probabilities,
+            patches=len(source),
+        )
+
+    def _head(self, task: str) -> Head:
+        head = self.heads[task]
+        assert isinstance(head, Head)
+        return head
+
+    def _prepare(self, patches: Tensor) -> Tensor:
+        """Stored patches to what the encoder takes: pixels to 0..1, standardized; else floats."""
+        if patches.dtype == torch.uint8:
+            return (patches.to(self.mean.dtype) / 255 - self.mean) / self.std
+        return patches.to(self.mean.dtype)
+
+    def _placed(self, x: Tensor, indices: Tensor) -> Tensor:
+        """Embeddings with the encoding of their patch numbers added, if positions count."""
+        return x + sinusoidal_position(indices, x.shape[-1]).to(x.dtype) if self.position else x
+
+    def _resident(self, source: PatchSource) -> MemoryPatches:
+        """All of an image's patches, on the device."""
+        patches = source.read(range(len(source)))
+        if self.device.type == "cuda" and not patches.is_cuda:
+            patches = patches.pin_memory()
+        return MemoryPatches(
+            patches.to(self.device, non_blocking=True),
+            coords=source.coords,
+            extent=source.extent,
+            name=source.name,
+        )
+
+    def _check(self, source: PatchSource) -> None:
+        if not len(source):
+            raise PatchError(f"{source.name}: there is no patch in it to look at")
+        expected = getattr(self.encoder, "channels", None)
+        if expected is not None and (len(source.shape) != 3 or source.shape[0] != expected):
+            raise PatchError(
+                f"{source.name}: patches are {_words(source.shape)}, but the model takes images "
+                f"of {expected} channel{'s' * (expected > 1)}: convert the image, or train a model "
+                "for such images"
+            )
+        inputs = getattr(self.encoder, "inputs", None)
+        if inputs is not None and source.shape != (inputs,):
+            raise PatchError(
+                f"{source.name}: patches are {_words(source.shape)}, but the model takes "
+                f"{inputs} features: extract them with the encoder it was trained on"
+            )
+
+
+def _words(shape: tuple[int, ...]) -> str:
+    if len(shape) == 1:
+        return f"{shape[0]} features"
+    return f"{shape[0]} channel{'s' * (shape[0] > 1)} of {shape[2]} x {shape[1]} px"
+
+
+def _join(groups: Sequence[Selected]) -> Selected:
+    """Selections of images, one at a time, as those of a batch."""
+
+    def rows(get: str) -> Tensor:
+        return pad([getattr(group.selection, get)[0] for group in groups])[0]
+
+    embeddings = [group.embeddings[0] for group in groups if group.embeddings is not None]
+    return Selected(
+        selection=Selection(rows("indices"), rows("mask"), rows("scores")),
+        patches=pad([group.patches[0] for group in groups])[0],
+        embeddings=pad(embeddings)[0] if embeddings else None,
+    )

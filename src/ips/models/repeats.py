@@ -1,0 +1,46 @@
+"""Patches that are byte for byte the same: found by fingerprint, confirmed by comparison.
+
+Letters: n patches, u of them different, P bytes of a patch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """The different patches among n.
+
+    Attributes:
+        first: ``(u,)`` the first place of each.
+        group: ``(n,)`` which of the u each patch is: ``patches[first][group] == patches``.
+    """
+
+    first: Tensor
+    group: Tensor
+
+
+def distinct(patches: Tensor) -> Distinct:
+    """Group the equal ones among uint8 ``patches`` ``(n, ...)``."""
+    prints = _fingerprints(patches.flatten(1))  # (n,)
+    _, group = torch.unique(prints, return_inverse=True)
+    places = torch.arange(len(patches), device=patches.device)
+    count = int(group.max()) + 1
+    first = places.new_full((count,), len(patches)).scatter_reduce(0, group, places, "amin")
+    if not torch.equal(patches[first[group]], patches):  # two patches with one fingerprint
+        return Distinct(first=places, group=places)
+    return Distinct(first=first, group=group)
+
+
+def _fingerprints(rows: Tensor) -> Tensor:
+    """A 64-bit hash of each row of bytes ``(n, P)``: a random odd weight for every 8 bytes."""
+    words = F.pad(rows, (0, -rows.shape[1] % 8)).view(torch.int64)  # (n, P / 8)
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randint(-(2**62), 2**62, words.shape[1:], generator=generator) * 2 + 1
+    mixed = words ^ (words >> 29)  # or a word's high byte would move the hash's high byte alone
+    return (mixed * weights.to(rows.device)).sum(dim=1)

@@ -1,0 +1,29 @@
+"""The parts: encoders, cross-attention, gated attention, position encoding, heads."""
+
+from ips.nn.aggregator import Aggregated, Aggregator
+from ips.nn.attention import CrossAttention, CrossAttentionTransformer
+from ips.nn.encoders import ENCODERS, FeatureProjector, ResNet, resnet18, resnet50, thin_resnet
+from ips.nn.gated import GatedAttention
+from ips.nn.heads import Head, PatchReadout
+from ips.nn.modes import evaluating
+from ips.nn.position import sinusoidal_position
+from ips.nn.weights import load_weights
+
+__all__ = [
+    "ENCODERS",
+    "Aggregated",
+    "Aggregator",
+    "CrossAttention",
+    "CrossAttentionTransformer",
+    "FeatureProjector",
+    "GatedAttention",
+    "Head",
+    "PatchReadout",
+    "ResNet",
+    "evaluating",
+    "load_weights",
+    "resnet18",
+    "resnet50",
+    "sinusoidal_position",
+    "thin_resnet",
+]

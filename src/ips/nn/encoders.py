@@ -1,0 +1,165 @@
+"""Encoders: ResNets with torchvision's parameter names, and the projector for stored features.
+
+Letters: n patches, C channels, D embedding size.
+
+Any ``nn.Module`` that turns ``(n, C, h, w)`` floats (or ``(n, D_in)`` features) into ``(n, D)``
+and has an integer attribute ``dim`` will do in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from torch import Tensor, nn
+
+from ips.errors import ConfigError
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut: the block of ResNet-18."""
+
+    expansion = 1
+
+    def __init__(self, inputs: int, width: int, *, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.downsample = _shortcut(inputs, width, stride=stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(n, inputs, h, w)`` to ``(n, width, h / stride, w / stride)``."""
+        y = self.relu(self.bn1(self.conv1(x)))
+        y = self.bn2(self.conv2(y))
+        return self.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 and 1x1 convolutions and a shortcut: the block of ResNet-50."""
+
+    expansion = 4
+
+    def __init__(self, inputs: int, width: int, *, stride: int) -> None:
+        super().__init__()
+        outputs = width * self.expansion
+        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        # The stride sits on the 3x3 convolution, as in torchvision's weights.
+        self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(outputs)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = _shortcut(inputs, outputs, stride=stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(n, inputs, h, w)`` to ``(n, 4·width, h / stride, w / stride)``."""
+        y = self.relu(self.bn1(self.conv1(x)))
+        y = self.relu(self.bn2(self.conv2(y)))
+        y = self.bn3(self.conv3(y))
+        return self.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+def _shortcut(inputs: int, outputs: int, *, stride: int) -> nn.Module | None:
+    if stride == 1 and inputs == outputs:
+        return None
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+    )
+
+
+class ResNet(nn.Module):
+    """A ResNet without its classifier, cut after some of its stages, globally pooled.
+
+    Parameter names are torchvision's, so that public ImageNet weights load unchanged.
+
+    Args:
+        block: the residual block.
+        depths: blocks in each of the four stages.
+        stages: how many stages to keep; the paper keeps 2 for megapixel MNIST, else 4.
+        width: channels of the first stage, doubled at each further one; 64 in the paper.
+        channels: C, 1 for grey and 3 for colour.
+        norm: put a BatchNorm over the pooled embedding. It brings a small network's embeddings
+            to the scale of the position encoding, which otherwise drowns them at first.
+    """
+
+    def __init__(
+        self,
+        block: type[BasicBlock] | type[Bottleneck],
+        depths: tuple[int, int, int, int],
+        *,
+        stages: int = 4,
+        width: int = 64,
+        channels: int = 3,
+        norm: bool = False,
+    ) -> None:
+        super().__init__()
+        if not 1 <= stages <= 4:
+            raise ConfigError(f"encoder.stages={stages}: a ResNet has 1 to 4 stages")
+        self.channels = channels
+        self.conv1 = nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
+        inputs = width
+        self.stages = [f"layer{stage + 1}" for stage in range(stages)]
+        for stage, name in enumerate(self.stages):
+            outputs = width * 2**stage
+            layers = []
+            for depth in range(depths[stage]):
+                stride = 2 if stage and not depth else 1
+                layers.append(block(inputs, outputs, stride=stride))
+                inputs = outputs * block.expansion
+            self.add_module(name, nn.Sequential(*layers))
+        self.dim = inputs
+        self.norm = nn.BatchNorm1d(inputs) if norm else nn.Identity()
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(n, C, h, w)`` to ``(n, D)``."""
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        for name in self.stages:
+            x = self.get_submodule(name)(x)
+        embedding: Tensor = self.norm(x.mean(dim=(2, 3)))
+        return embedding
+
+
+resnet18 = partial(ResNet, BasicBlock, (2, 2, 2, 2))
+resnet50 = partial(ResNet, Bottleneck, (3, 4, 6, 3))
+thin_resnet = partial(ResNet, BasicBlock, (1, 1, 1, 1))
+
+
+class FeatureProjector(nn.Module):
+    """For stored features: LayerNorm without parameters, fc, BatchNorm, ReLU (Appendix D.6).
+
+    Args:
+        inputs: size of the stored features, 2,048 in the paper.
+        dim: D, 512 in the paper.
+    """
+
+    def __init__(self, inputs: int = 2048, *, dim: int = 512) -> None:
+        super().__init__()
+        self.inputs, self.dim = inputs, dim
+        self.project = nn.Sequential(
+            nn.LayerNorm(inputs, elementwise_affine=False),
+            nn.Linear(inputs, dim),
+            nn.BatchNorm1d(dim),
+            nn.ReLU(),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(n, inputs)`` to ``(n, D)``."""
+        embedding: Tensor = self.project(x)
+        return embedding
+
+
+ENCODERS: dict[str, Callable[..., ResNet]] = {
+    "resnet18": resnet18,
+    "resnet50": resnet50,
+    "thin-resnet": thin_resnet,
+}

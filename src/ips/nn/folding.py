@@ -1,0 +1,110 @@
+"""A faster copy of an encoder for evaluation: BatchNorm folded into what comes before it.
+
+In evaluation mode a BatchNorm is an affine map per channel, so a convolution (or a linear layer)
+followed by one is a single convolution with other weights. The copy follows the original: its
+weights are folded anew whenever the original's have changed.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, fx, nn
+
+_BEFORE = (nn.Conv1d, nn.Conv2d, nn.Linear)
+_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
+
+
+class FoldedEncoder:
+    """``encoder`` in evaluation mode, with its BatchNorms folded in.
+
+    Deliberately no ``nn.Module``: held by a model, its weights are none of the model's.
+
+    Raises:
+        ValueError: where the encoder cannot be traced or has no BatchNorm to fold.
+    """
+
+    def __init__(self, encoder: nn.Module) -> None:
+        self._original = encoder
+        self._shadow, self._pairs = _fold(encoder)
+        self._folded_at: tuple[object, ...] = ()
+
+    def refresh(self) -> None:
+        """Take over the original's weights, if they have changed since the last time."""
+        tensors = dict(self._original.named_parameters()) | dict(self._original.named_buffers())
+        now = tuple((t.data_ptr(), t._version) for t in tensors.values())
+        if now == self._folded_at:
+            return
+        first = next(iter(tensors.values()))
+        self._shadow.to(device=first.device, dtype=first.dtype, memory_format=torch.channels_last)
+        with torch.no_grad():
+            for name, target in self._shadow.named_parameters():
+                owner = name.rpartition(".")[0]
+                if owner not in self._pairs:
+                    target.copy_(tensors[name])
+            for name, target in self._shadow.named_buffers():
+                target.copy_(tensors[name])
+            for name, norm in self._pairs.items():
+                self._fold_pair(name, norm)
+        self._folded_at = now
+
+    def _fold_pair(self, name: str, norm_name: str) -> None:
+        layer, norm = (self._original.get_submodule(n) for n in (name, norm_name))
+        target = self._shadow.get_submodule(name)
+        assert isinstance(layer, _BEFORE)
+        assert isinstance(norm, _NORMS)
+        assert isinstance(target, _BEFORE)
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        assert target.bias is not None
+        scale = (norm.running_var + norm.eps).rsqrt()
+        if norm.weight is not None:
+            scale = scale * norm.weight
+        shift = -norm.running_mean if layer.bias is None else layer.bias - norm.running_mean
+        shift = shift * scale
+        if norm.bias is not None:
+            shift = shift + norm.bias
+        target.weight.copy_(layer.weight * scale.view(-1, *[1] * (layer.weight.dim() - 1)))
+        target.bias.copy_(shift)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if x.dim() == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        embedding: Tensor = self._shadow(x)
+        return embedding
+
+
+def _fold(encoder: nn.Module) -> tuple[fx.GraphModule, dict[str, str]]:
+    """The encoder as a graph without its BatchNorms, and the pairs (layer, BatchNorm) folded."""
+    if any(part._forward_hooks or part._forward_pre_hooks for part in encoder.modules()):
+        raise ValueError("the encoder has forward hooks, which a traced copy would not run")
+    try:
+        graph = fx.symbolic_trace(copy.deepcopy(encoder).eval())
+    except Exception as error:  # a network may do anything in its forward
+        raise ValueError(f"the encoder cannot be traced: {error}") from error
+    modules = dict(graph.named_modules())
+    called = [node.target for node in graph.graph.nodes if node.op == "call_module"]
+    pairs: dict[str, str] = {}
+    for node in list(graph.graph.nodes):
+        before = node.args[0] if node.args else None
+        if (
+            node.op == "call_module"
+            and isinstance(norm := modules[node.target], _NORMS)
+            and norm.track_running_stats
+            and isinstance(before, fx.Node)
+            and before.op == "call_module"
+            and isinstance(layer := modules[str(before.target)], _BEFORE)
+            and len(before.users) == 1
+            and called.count(before.target) == called.count(node.target) == 1
+        ):
+            if layer.bias is None:
+                layer.bias = nn.Parameter(layer.weight.new_zeros(layer.weight.shape[0]))
+            node.replace_all_uses_with(before)
+            graph.graph.erase_node(node)
+            pairs[str(before.target)] = str(node.target)
+    if not pairs:
+        raise ValueError("the encoder has no BatchNorm to fold")
+    graph.delete_all_unused_submodules()
+    graph.recompile()
+    return graph.requires_grad_(False), pairs

@@ -1,0 +1,64 @@
+"""Heads: from a task's representation to its logits, and the patch-level read-out.
+
+Letters: B images, M patches, D embedding size, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor, nn
+
+
+class Head(nn.Sequential):
+    """Linear layers with ReLU between them (Table 8); a single one in the paper's IPS.
+
+    Args:
+        dim: D.
+        classes: C.
+        hidden: sizes of the layers before the last.
+        activation: from logits to probabilities; the task's own.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        classes: int,
+        *,
+        activation: Callable[[Tensor], Tensor],
+        hidden: Sequence[int] = (),
+    ) -> None:
+        sizes = [dim, *hidden]
+        layers: list[nn.Module] = []
+        for before, after in zip(sizes, sizes[1:], strict=False):
+            layers += [nn.Linear(before, after), nn.ReLU()]
+        super().__init__(*layers, nn.Linear(sizes[-1], classes))
+        self.activation = activation
+
+
+class PatchReadout(nn.Module):
+    """Which class a patch shows, learnt from image labels alone (Sect. 4.5).
+
+    A head g scores each patch, and the attention-weighted sum of these scores is trained against
+    the image's label. No gradient reaches the embeddings or the attention, so the head reads the
+    model out without changing it.
+
+    Args:
+        head: g, from D to C.
+        task: name of the task whose labels it learns from.
+        token: number of that task's token.
+    """
+
+    def __init__(self, head: Head, *, task: str, token: int) -> None:
+        super().__init__()
+        self.head, self.task, self.token = head, task, token
+
+    def forward(self, x: Tensor, attention: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeddings ``(B, M, D)`` and attention ``(B, T, H, M)`` to patch and image logits.
+
+        Returns:
+            ``(B, M, C)`` class scores of the patches, ``(B, C)`` their weighted sum.
+        """
+        patch_logits = self.head(x.detach())  # (B, M, C)
+        a = attention[:, self.token].mean(dim=1).detach()  # (B, M)
+        return patch_logits, (a.unsqueeze(1) @ patch_logits).squeeze(1)  # (B, C)

@@ -1,0 +1,67 @@
+"""Where the patches of an image are: a regular grid of any patch size and stride.
+
+Patches are numbered row by row from the top left. What happens at the right and bottom edge is a
+choice: ``drop`` keeps only patches that lie wholly inside the image; ``pad`` adds the last row and
+column so that every pixel is covered, and what lies beyond the image is background.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ips.errors import PatchError
+
+Edge = Literal["drop", "pad"]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Square patches of ``patch`` pixels every ``stride`` pixels over ``width`` x ``height``.
+
+    >>> Grid(1500, 1500, patch=50, stride=25).shape  # the paper's N = 3,481
+    (59, 59)
+    >>> Grid(120, 50, patch=50, stride=50, edge="pad").coords.tolist()
+    [[0, 0], [50, 0], [100, 0]]
+    """
+
+    width: int
+    height: int
+    patch: int
+    stride: int
+    edge: Edge = "drop"
+
+    def __post_init__(self) -> None:
+        if self.patch < 1 or self.stride < 1:
+            raise PatchError(
+                f"patch size {self.patch} and stride {self.stride} must both be at least 1 px"
+            )
+        if self.edge == "drop" and self.patch > min(self.width, self.height):
+            raise PatchError(
+                f"a patch of {self.patch} px does not fit into an image of "
+                f"{self.width} x {self.height} px: take smaller patches, or pad the edge"
+            )
+
+    def _count(self, side: int) -> int:
+        span = max(side - self.patch, 0)
+        return (span // self.stride if self.edge == "drop" else -(-span // self.stride)) + 1
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        return self._count(self.height), self._count(self.width)
+
+    def __len__(self) -> int:
+        rows, columns = self.shape
+        return rows * columns
+
+    @cached_property
+    def coords(self) -> npt.NDArray[np.int64]:
+        """Top-left corners, ``(N, 2)`` as x, y."""
+        rows, columns = self.shape
+        y, x = np.divmod(np.arange(rows * columns, dtype=np.int64), columns)
+        return np.stack([x, y], axis=1) * self.stride  # (N, 2)

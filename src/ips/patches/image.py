@@ -1,0 +1,169 @@
+"""The patches of an image file, read from it when they are asked for.
+
+Letters: N patches of an image, C channels, k patches asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from numpy.lib.stride_tricks import sliding_window_view
+from torch import Tensor
+
+from ips.errors import PatchError
+from ips.images import Image, downsample_for, open_image, read_at
+from ips.images.array import WholeImage
+from ips.patches.grid import Edge, Grid
+from ips.patches.source import Coords, Indices, as_index
+
+
+class ImagePatches:
+    """A :class:`~ips.patches.source.PatchSource` over a regular grid on an image.
+
+    The grid covers the part that was scanned, where the file says which that is.
+
+    Args:
+        image: to read from.
+        patch_size: side of a patch in pixels at the reading resolution.
+        stride: from patch to patch in the same pixels, ``patch_size`` by default.
+        downsample: level-0 pixels per pixel of a patch, from :func:`ips.images.downsample_for`.
+        edge: ``drop`` patches that leave the image, or ``pad`` them with background.
+    """
+
+    def __init__(
+        self,
+        image: Image,
+        *,
+        patch_size: int = 256,
+        stride: int | None = None,
+        downsample: float = 1.0,
+        edge: Edge = "drop",
+    ) -> None:
+        self.image = image
+        self.patch_size = patch_size
+        self.downsample = downsample
+        left, top, *_ = image.bounds
+        try:
+            width, height = _grid_size(image, downsample)
+            stride = patch_size if stride is None else stride
+            self.grid = Grid(width, height, patch=patch_size, stride=stride, edge=edge)
+        except PatchError as error:
+            raise PatchError(f"{image.name}: {error}") from None
+        corners = np.rint(self.grid.coords * downsample).astype(np.int64)  # (N, 2)
+        self.coords: Coords = corners + np.array([left, top], dtype=np.int64)
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.image.name
+
+    @property
+    def extent(self) -> int:
+        """Side of a patch in full-resolution pixels."""
+        return round(self.patch_size * self.downsample)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one patch: ``(C, h, w)``."""
+        return self.image.channels, self.patch_size, self.patch_size
+
+    def __len__(self) -> int:
+        return len(self.grid)
+
+    def read(self, indices: Indices) -> Tensor:
+        """Only these patches, in this order: ``(k, C, h, w)`` uint8."""
+        index = as_index(indices, len(self), self.name).numpy()
+        corners = self.coords[index]  # (k, 2)
+        if isinstance(self.image, WholeImage) and self._inside(corners):
+            return torch.from_numpy(_gather(self.image.pixels, corners, self.patch_size))
+        out = np.empty((len(index), *self.shape), dtype=np.uint8)  # (k, C, h, w)
+        size = self.patch_size, self.patch_size
+        for i in self._file_order(corners):
+            x, y = corners[i].tolist()
+            region = read_at(self.image, (x, y), downsample=self.downsample, size=size)
+            out[i] = region.transpose(2, 0, 1)  # (h, w, C) -> (C, h, w)
+        return torch.from_numpy(out)
+
+    def close(self) -> None:
+        """Let the file go; a later read opens it again."""
+        self.image.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _inside(self, corners: Coords) -> bool:
+        # An image in one array has one level, and no scale to ask another resolution by.
+        return bool((corners + self.patch_size <= self.image.dimensions).all())
+
+    def _file_order(self, corners: Coords) -> list[int]:
+        """Positions in ``corners`` tile by tile, so that each tile is decoded only once."""
+        level = self.image.get_best_level_for_downsample(self.downsample)
+        tile = self.image.tile_size(level)
+        if tile is None:
+            return list(range(len(corners)))
+        spread = np.array(tile) * self.image.level_downsamples[level]  # in level-0 pixels
+        column, row = (corners / spread).astype(np.int64).T
+        order: list[int] = np.lexsort((column, row)).tolist()
+        return order
+
+
+def open_patches(
+    source: str | os.PathLike[str] | npt.NDArray[Any] | Image,
+    *,
+    patch_size: int = 256,
+    stride: int | None = None,
+    level: int | None = None,
+    mpp: float | None = None,
+    magnification: float | None = None,
+    edge: Edge = "drop",
+) -> ImagePatches:
+    """The patches of an image of any size, none of them in memory until it is read.
+
+    Args:
+        source: a file, an array ``(h, w)`` or ``(h, w, C)`` of uint8, or an open image.
+        patch_size: side of a patch in pixels at the resolution that is read.
+        stride: from patch to patch in the same pixels, ``patch_size`` by default.
+        level: of the file's pyramid; 0, the full resolution, by default.
+        mpp: micrometres per pixel, instead of ``level``.
+        magnification: such as 20, instead of ``level``.
+        edge: ``drop`` patches that leave the image, or ``pad`` them with background.
+
+    >>> patches = open_patches(np.zeros((1500, 1500), np.uint8), patch_size=50, stride=25)
+    >>> len(patches), patches.read([0, 3480]).shape
+    (3481, torch.Size([2, 1, 50, 50]))
+    """
+    image = source if isinstance(source, Image) else open_image(source)
+    downsample = downsample_for(image, level=level, mpp=mpp, magnification=magnification)
+    return ImagePatches(
+        image, patch_size=patch_size, stride=stride, downsample=downsample, edge=edge
+    )
+
+
+def _grid_size(image: Image, downsample: float) -> tuple[int, int]:
+    """Width and height of the scanned part in pixels at the reading resolution."""
+    _, _, width, height = image.bounds
+    level = image.get_best_level_for_downsample(downsample)
+    if downsample == image.level_downsamples[level] and (width, height) == image.dimensions:
+        return image.level_dimensions[level]
+    # A last part of a pixel is left out; the small term undoes the rounding of divisions.
+    return int(width / downsample + 1e-6), int(height / downsample + 1e-6)
+
+
+def _gather(pixels: npt.NDArray[np.uint8], corners: Coords, side: int) -> npt.NDArray[np.uint8]:
+    """Patches of an array in one step instead of k: ``(k, C, h, w)``."""
+    x, y = corners.T
+    windows = sliding_window_view(pixels, (side, side), axis=(0, 1))  # (h', w', C, side, side)
+    return np.ascontiguousarray(windows[y, x])

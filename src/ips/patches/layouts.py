@@ -1,0 +1,191 @@
+"""How features lie in an HDF5 file: what each tool calls its arrays, and the unit it counts in.
+
+    clam        features (N, D)     coords (N, 2) in full-resolution pixels, no attributes
+    trident     features (N, D)     coords (N, 2) in full-resolution pixels, patch_size_level0
+    stamp       feats (N, D)        coords (N, 2) in micrometres, tile_size_um
+    ips-paper   <slide>/img (N, D)  <slide>/pos (N,), a running position; label on the group
+    ips         what ``FeatureWriter`` writes: trident's names, with unit, mpp and encoder
+
+A layout is read from names, shapes and attributes alone; no features are touched.
+Letters: N patches of an image, D features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import h5py
+import numpy as np
+
+from ips.errors import PatchError
+
+FORMAT = "ips-features"
+VERSION = 1
+
+Kind = Literal["clam", "trident", "stamp", "ips-paper", "ips"]
+
+_NAMES = (("features", "coords"), ("feats", "coords"), ("img", "pos"))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the arrays of one bag are in its file and what they mean.
+
+    Args:
+        kind: the tool whose layout it is.
+        features: path of the ``(N, D)`` array inside the file.
+        coords: path of the coordinates inside the file.
+        count: N.
+        width: D.
+        microns: micrometres per unit of the coordinates; None where they count pixels.
+        side: of a patch, in full-resolution pixels, or in micrometres where ``microns`` is set.
+        attributes: everything the tool noted beside the arrays, as plain values.
+    """
+
+    kind: Kind
+    features: str
+    coords: str
+    count: int
+    width: int
+    microns: float | None
+    side: float | None
+    attributes: dict[str, Any]
+
+
+def inspect(file: h5py.File, *, group: str | None, name: str) -> Layout:
+    """The layout of ``file``, or of one group in it; ``name`` is what messages call it."""
+    root = _root(file, group=group, name=name)
+    names = next((pair for pair in _NAMES if all(_is_array(root, key) for key in pair)), None)
+    if names is None:
+        raise _unknown(root, name)
+    features, coords = (root[key] for key in names)
+    count, width = _shape(features, coords, name)
+
+    attributes = {
+        key: _plain(value)
+        for owner in (file, root, coords, features)
+        for key, value in owner.attrs.items()
+    }
+    kind = _kind(names[0], attributes)
+    if kind == "ips" and attributes.get("version", VERSION) > VERSION:
+        raise PatchError(
+            f"{name}: version {attributes['version']} of {FORMAT}, this installation reads up to "
+            f"{VERSION}: update it"
+        )
+    microns, side = _units(kind, attributes, coords, name)
+    return Layout(
+        kind=kind,
+        features=features.name,
+        coords=coords.name,
+        count=count,
+        width=width,
+        microns=microns,
+        side=None if side is None else float(side),
+        attributes=attributes,
+    )
+
+
+def slides(file: h5py.File) -> list[str]:
+    """Groups of the paper authors' layout, sorted by name."""
+    return sorted(
+        key
+        for key, item in file.items()
+        if isinstance(item, h5py.Group) and _is_array(item, "img") and _is_array(item, "pos")
+    )
+
+
+def _root(file: h5py.File, *, group: str | None, name: str) -> h5py.Group:
+    if group is None:
+        return file
+    if not isinstance(file.get(group), h5py.Group):
+        raise PatchError(f"{name}: no group {group!r} in this file, it holds {_listing(file)}")
+    return file[group]
+
+
+def _is_array(group: h5py.Group, key: str) -> bool:
+    return isinstance(group.get(key), h5py.Dataset)
+
+
+def _unknown(root: h5py.Group, name: str) -> PatchError:
+    found = slides(root)
+    if found:
+        return PatchError(
+            f"{name}: holds {len(found)} slides, one group each: name one of them, "
+            f"as in {name}::{found[0]}"
+        )
+    return PatchError(
+        f"{name}: expected the arrays features and coords (CLAM, TRIDENT), feats and coords "
+        f"(STAMP) or groups with img and pos (IPS), found {_listing(root)}"
+    )
+
+
+def _listing(group: h5py.Group) -> str:
+    keys = sorted(group)
+    more = f" and {len(keys) - 5} more" if len(keys) > 5 else ""
+    return (", ".join(keys[:5]) or "nothing") + more
+
+
+def _shape(features: h5py.Dataset, coords: h5py.Dataset, name: str) -> tuple[int, int]:
+    """N and D, checked; some tools keep a leading axis of one image."""
+    shape, places = features.shape, coords.shape
+    if not (len(shape) == 2 or (len(shape) == 3 and shape[0] == 1)) or features.dtype.kind != "f":
+        raise PatchError(
+            f"{name}: {features.name} is {features.dtype} {shape}, expected floats (N, D), one row "
+            f"per patch: embeddings of a whole slide are not a bag of patches"
+        )
+    flat = coords.ndim == 1 and coords.name.endswith("/pos")
+    if not flat and not (len(places) in (2, 3) and places[-1] == 2):
+        raise PatchError(f"{name}: {coords.name} is {places}, expected (N, 2) as x, y")
+    count, width = int(shape[-2]), int(shape[-1])
+    if count == 0:
+        raise PatchError(f"{name}: an empty bag of 0 patches: extract again, or leave it out")
+    if int(np.prod(places)) != count * (1 if flat else 2):
+        raise PatchError(
+            f"{name}: {count} features but coordinates of shape {places}: one array was not "
+            f"written to the end, extract again"
+        )
+    return count, width
+
+
+def _kind(features: str, attributes: dict[str, Any]) -> Kind:
+    if features == "img":
+        return "ips-paper"
+    if features == "feats":
+        return "stamp"
+    if attributes.get("format") == FORMAT:
+        return "ips"
+    return "trident" if "patch_size_level0" in attributes else "clam"
+
+
+def _units(
+    kind: Kind, attributes: dict[str, Any], coords: h5py.Dataset, name: str
+) -> tuple[float | None, float | None]:
+    """``microns`` and ``side`` of a ``Layout``."""
+    unit = attributes.get("unit")
+    if unit == "px" or (unit is None and kind != "stamp"):
+        return None, attributes.get("patch_size_level0")
+    if unit == "um" or (unit is None and "tile_size_um" in attributes):
+        return 1.0, attributes.get("tile_size_um", attributes.get("tile_size"))
+    # STAMP before it wrote units: tiles of 256 µm, counted as 224 px each.
+    if unit is None and round(attributes.get("tile_size") or _stride(coords)) == 224:
+        return 256 / 224, 256.0
+    raise PatchError(
+        f"{name}: the unit of its coordinates is {unit or 'not given'}, expected px or um: "
+        f"extract the features again with a version that writes unit and tile_size_um"
+    )
+
+
+def _stride(coords: h5py.Dataset) -> float:
+    """Smallest step between two columns or rows of patches, 0 for a single patch."""
+    steps = [np.diff(np.unique(axis)) for axis in coords[()].reshape(-1, 2).T]
+    return float(min((step.min() for step in steps if len(step)), default=0))
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as Python's own types; TRIDENT writes None as the word."""
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return None if isinstance(value, str) and value == "None" else value

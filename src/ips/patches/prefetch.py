@@ -1,0 +1,58 @@
+"""Read the next patches while the current ones are being worked on."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import torch
+from torch import Tensor
+
+from ips.patches.source import PatchSource
+
+
+def prefetch(
+    source: PatchSource, *, size: int, device: torch.device, ahead: int = 2
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """All patches of ``source`` in its own order, ``size`` at a time, as (indices, patches).
+
+    At most ``ahead`` blocks are being read while the caller works on the current one, so what is
+    in memory does not depend on the number of patches. On a GPU the copy runs on a stream of its
+    own from pinned memory, beside the computation.
+    """
+    cuda = device.type == "cuda"
+    side = torch.cuda.Stream(device) if cuda else None
+
+    def read(indices: Tensor) -> Tensor:
+        patches = source.read(indices)
+        if not cuda or patches.device.type == "cuda":
+            return patches.to(device)
+        with torch.cuda.stream(side):
+            return patches.pin_memory().to(device, non_blocking=True)
+
+    blocks = iter(torch.arange(len(source)).split(size))
+    waiting: deque[tuple[Tensor, Future[Tensor]]] = deque()
+    with ThreadPoolExecutor(max_workers=ahead, thread_name_prefix="ips-read") as pool:
+        try:
+            for indices in blocks:
+                waiting.append((indices, pool.submit(read, indices)))
+                if len(waiting) <= ahead:
+                    continue
+                yield _ready(*waiting.popleft(), side)
+            while waiting:
+                yield _ready(*waiting.popleft(), side)
+        finally:  # the caller stopped early, or a read failed: start nothing more
+            for _, future in waiting:
+                future.cancel()
+
+
+def _ready(
+    indices: Tensor, future: Future[Tensor], side: torch.cuda.Stream | None
+) -> tuple[Tensor, Tensor]:
+    patches = future.result()
+    if side is not None:
+        current = torch.cuda.current_stream(patches.device)
+        current.wait_stream(side)
+        patches.record_stream(current)
+    return indices, patches
