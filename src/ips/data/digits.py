@@ -82,8 +82,8 @@ def load_digits(folder: Path | None = None) -> Digits:
 
 def _embedded() -> Digits:
     images, labels = _cached()
-    # As many of each class in both parts; the order is that of random numbers, whose stream numpy
-    # keeps from version to version, unlike that of a shuffle.
+    # As many of each class in both parts, in the order of plain random numbers: they are less
+    # likely than a shuffle to differ between versions of numpy.
     keys = np.random.Generator(np.random.PCG64(_SPLIT_SEED)).random(len(labels))
     train: list[Numbers] = []
     test: list[Numbers] = []

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -136,7 +135,13 @@ class MegapixelMNIST(Scenes):
         digits: Path | None = None,
         fresh: bool = False,
     ) -> None:
-        self.noise = check_noise(noise, side=side)
+        if side < SMALLEST_SIDE:
+            raise DataError(
+                f"side {side} leaves no room for {SAME + OTHERS} digits of {DIGIT_SIDE} px: "
+                f"take at least {SMALLEST_SIDE}"
+            )
+        if noise is not None and noise < 0:
+            raise DataError(f"noise {noise} is negative: take 0 or more patterns")
         if count < 1:
             raise DataError(f"a data set of {count} images is empty: ask for at least 1")
         if seed < 0:
@@ -153,10 +158,11 @@ class MegapixelMNIST(Scenes):
         self.side = side
         self.split = split
         self.seed = seed
+        self.noise = round(side / PIXELS_PER_NOISE) if noise is None else noise
         self.fresh = fresh
         # In shared memory, so that workers that outlive an epoch hear of the next one.
         self._epoch = torch.zeros((), dtype=torch.int64)
-        self._epoch.share_memory_()  # type: ignore[no-untyped-call]
+        self._epoch.share_memory_()
 
     def set_epoch(self, epoch: int) -> None:
         """With ``fresh``, the images of this epoch from now on; otherwise of no effect."""
@@ -168,7 +174,7 @@ class MegapixelMNIST(Scenes):
         self._check_index(index)
         key = (0 if self.split == "train" else 1, int(self._epoch), index)
         seeds = np.random.SeedSequence(self.seed, spawn_key=key)
-        # Only uniform numbers are drawn from it: numpy keeps that stream between versions.
+        # Only uniform integers are drawn, the least likely to differ between versions of numpy.
         rng = np.random.Generator(np.random.PCG64(seeds))
         majority = int(rng.integers(CLASSES))
         same, others = self._pools[majority]
@@ -191,20 +197,6 @@ def labels_of(classes: Numbers, *, places: Coords) -> dict[str, Tensor]:
         "top": torch.tensor(int(classes[places[:, 1].argmin()])),
         "multi": torch.from_numpy((counts > 0).astype(np.float32)),
     }
-
-
-def check_noise(noise: int | None, *, side: int) -> int:
-    """The number of noise patterns of an image of ``side``, which must have room for digits."""
-    if side < SMALLEST_SIDE:
-        raise DataError(
-            f"side {side} leaves no room for {SAME + OTHERS} digits of {DIGIT_SIDE} px: "
-            f"take at least {SMALLEST_SIDE}"
-        )
-    if noise is None:
-        return round(side / PIXELS_PER_NOISE)
-    if noise < 0:
-        raise DataError(f"noise {noise} is negative: take 0 or more patterns")
-    return noise
 
 
 def _by_class(digits: Digits, split: Split) -> list[tuple[Numbers, Numbers]]:
@@ -230,6 +222,6 @@ def _places_apart(rng: np.random.Generator, side: int) -> Coords:
     while True:
         places = rng.integers(side - DIGIT_SIDE, size=(SAME + OTHERS, 2), endpoint=True)
         distance = np.abs(places[:, None] - places).max(axis=-1)  # (5, 5)
-        heights: npt.NDArray[np.int64] = np.sort(places[:, 1])
+        heights = np.sort(places[:, 1])
         if (distance[pairs] >= DIGIT_SIDE).all() and heights[0] < heights[1]:
             return places

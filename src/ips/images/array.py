@@ -28,7 +28,7 @@ def as_pixels(array: npt.NDArray[Any], name: str) -> Pixels:
         )
     if not pixels.size:
         raise ImageError(f"{name} has shape {array.shape}, which holds no pixel")
-    pixels = pixels.view()
+    pixels = np.asarray(pixels).view()
     pixels.flags.writeable = False
     return pixels
 

@@ -7,6 +7,7 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
 
@@ -73,7 +74,7 @@ class Image(ABC):
         """Width and height of each level."""
         return self.header.levels
 
-    @property
+    @cached_property
     def level_downsamples(self) -> tuple[float, ...]:
         """How many level-0 pixels a pixel of each level is wide (mean of width and height)."""
         width, height = self.dimensions
@@ -119,7 +120,7 @@ class Image(ABC):
         The result may be a read-only view of an image in memory: copy it before changing it.
         """
         level_width, level_height = self.header.levels[self._checked(level)]
-        (left, top), (width, height) = location, size
+        (left, top), (width, height) = map(int, location), map(int, size)
         if level:
             downsample = self.level_downsamples[level]
             left, top = round(left / downsample), round(top / downsample)

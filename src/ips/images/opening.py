@@ -50,15 +50,17 @@ def open_image(source: str | os.PathLike[str] | npt.NDArray[Any]) -> Image:
 
 
 def _first_bytes(path: Path) -> bytes:
+    if path.is_dir():
+        raise ImageError(f"{path} is a folder: give the image file in it")
     try:
         with path.open("rb") as file:
             start = file.read(8)
     except FileNotFoundError as error:
         raise ImageError(f"{path} does not exist: check the path") from error
-    except IsADirectoryError as error:
-        raise ImageError(f"{path} is a folder: give the image file in it") from error
     except OSError as error:
-        raise ImageError(f"{path} cannot be opened: {error.strerror}") from error
+        raise ImageError(
+            f"{path} cannot be opened ({error.strerror}): check who may read it"
+        ) from error
     if not start:
         raise ImageError(f"{path} is empty: copy or export it again")
     return start

@@ -25,6 +25,8 @@ class SlideImage(Image):
     """A whole slide; what the scanner left out is white.
 
     OpenSlide locks for itself, so threads read side by side from one handle and one tile cache.
+    It addresses level 0 in whole pixels, so a level whose factor is not a whole number comes
+    interpolated, shifted by less than half of its pixels.
     """
 
     background = 255
@@ -32,14 +34,9 @@ class SlideImage(Image):
     def __init__(self, path: Path) -> None:
         self.path = path
         with decoding(path.name), openslide.OpenSlide(path) as slide:
-            header = _header(slide)
-            self._downsamples = tuple(float(d) for d in slide.level_downsamples)
-        super().__init__(path.name, header)
-
-    @property
-    def level_downsamples(self) -> tuple[float, ...]:
-        """As OpenSlide states them: some vendors write the factor into the file."""
-        return self._downsamples
+            super().__init__(path.name, _header(slide))
+            # Some vendors write the factor into the file, and OpenSlide prefers that.
+            self.level_downsamples = tuple(slide.level_downsamples)
 
     def _open(self) -> openslide.OpenSlide:
         with decoding(self.name):
@@ -49,7 +46,7 @@ class SlideImage(Image):
 
     def _read(self, level: int, x: int, y: int, width: int, height: int) -> Pixels:
         slide = self._opened()
-        downsample = self._downsamples[level]
+        downsample = self.level_downsamples[level]
         location = round(x * downsample), round(y * downsample)
         try:
             with decoding(f"{self.name}: the region at {location} of level {level}"):

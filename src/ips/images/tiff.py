@@ -6,6 +6,7 @@ memory as a whole.
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ class TiffImage(Image):
         self.path = path
         self._cache_bytes = cache_bytes
         with decoding(path.name), tifffile.TiffFile(path) as file:
-            levels = self._levels(file)
+            levels = _levels(file, path.name)
             header = Header(
                 levels=tuple(level.size for level in levels),
                 channels=levels[0].channels,
@@ -49,21 +50,12 @@ class TiffImage(Image):
         """Let the file go; a later read opens it again."""
         with self._lock:
             if self._handle is not None:
-                self._handle.file.close()
+                self._handle.close()
             super().close()
-
-    def _levels(self, file: Any) -> list[TiffLevel]:
-        if not file.series:
-            raise ImageError(f"{self.path.name} is a TIFF without an image: export it again")
-        return [
-            TiffLevel(pages, size=size, number=number, name=self.path.name)
-            for number, (pages, size) in enumerate(pyramid(file.series, self.path.name))
-        ]
 
     def _open(self) -> _OpenTiff:
         with decoding(self.name):
-            file = tifffile.TiffFile(self.path)
-            return _OpenTiff(file, self._levels(file), TileCache(limit=self._cache_bytes))
+            return _OpenTiff(self.path, cache_bytes=self._cache_bytes)
 
     def _read(self, level: int, x: int, y: int, width: int, height: int) -> Pixels:
         handle: _OpenTiff = self._opened()
@@ -75,10 +67,19 @@ class TiffImage(Image):
 class _OpenTiff:
     """A file that is open, and what was decoded from it."""
 
-    def __init__(self, file: Any, levels: list[TiffLevel], cache: TileCache) -> None:
-        self.file = file
-        self.levels = levels
-        self.cache = cache
+    def __init__(self, path: Path, *, cache_bytes: int) -> None:
+        file = tifffile.TiffFile(path)
+        # tifffile's objects point at each other, so only the collector would close the file, and
+        # with a warning; this closes it with the image that was reading.
+        self.close = weakref.finalize(self, file.close)
+        self.levels = _levels(file, path.name)
+        self.cache = TileCache(limit=cache_bytes)
 
-    def __del__(self) -> None:
-        self.file.close()
+
+def _levels(file: Any, name: str) -> list[TiffLevel]:
+    if not file.series:
+        raise ImageError(f"{name} is a TIFF without an image: export it again")
+    return [
+        TiffLevel(pages, size=size, number=number, name=name)
+        for number, (pages, size) in enumerate(pyramid(file.series, name))
+    ]

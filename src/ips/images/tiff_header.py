@@ -42,5 +42,5 @@ def _physical_size(pixels: ElementTree.Element, axis: str) -> float:
 
 def _tag_size(page: Any, axis: str) -> float:
     numerator, denominator = page.tags.valueof(f"{axis}Resolution") or (0, 1)
-    unit = _PER_UNIT.get(int(page.tags.valueof("ResolutionUnit") or 2))
+    unit = _PER_UNIT.get(int(page.tags.valueof("ResolutionUnit", default=2)))
     return unit * denominator / numerator if unit and numerator else 0.0

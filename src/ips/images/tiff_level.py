@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from threading import RLock
 from typing import Any
 
@@ -44,9 +45,12 @@ class TiffLevel:
         else:
             self._segment = page.imagewidth, min(page.rowsperstrip, page.imagelength)
         self._columns = -(-page.imagewidth // self._segment[0])
-        self._rows = -(-page.imagelength // self._segment[1])
+        self._tiles = self._columns * -(-page.imagelength // self._segment[1])
+        self._planes = page.samplesperpixel if page.planarconfig == 2 else 1
+        if any(len(p.databytecounts) < self._planes * self._tiles for p in pages):
+            raise EOFError(f"the list of tiles of level {number} is too short")
         # Plain bytes in one block are sliced where they lie, however large their strips are.
-        self._plain = all(page.is_memmappable for page in pages)
+        self._plain = all(p.is_memmappable for p in pages)
         self._maps: list[Pixels] | None = None
         page.init_decode()  # is not safe from threads the first time
 
@@ -76,7 +80,7 @@ class TiffLevel:
                 if not any(page.databytecounts[i] for page, i in segments):
                     continue  # a sparse tile: nothing was stored
                 key = self._number, row, column
-                tile = cache.get(key, lambda s=segments, k=key: self._decode(s, k, lock))
+                tile = cache.get(key, partial(self._decode, segments, key, lock))
                 left, top = column * tile_width, row * tile_height
                 x0, x1 = max(x, left), min(x + width, left + tile_width)
                 y0, y1 = max(y, top), min(y + height, top + tile_height)
@@ -87,16 +91,8 @@ class TiffLevel:
     def _segments(self, row: int, column: int) -> list[tuple[Any, int]]:
         """The stored pieces of one tile as (page, number): several where channels lie apart."""
         index = row * self._columns + column
-        planes = self._page.samplesperpixel if self._page.planarconfig == 2 else 1
-        with decoding(f"{self._name}: the table of tiles of level {self._number}"):
-            segments = [
-                (page, index + plane * self._columns * self._rows)
-                for page in self._pages
-                for plane in range(planes)
-            ]
-            if any(i >= len(page.databytecounts) for page, i in segments):
-                raise EOFError("it ends early")
-        return segments
+        stored = range(index, self._planes * self._tiles, self._tiles)
+        return [(page, i) for page in self._pages for i in stored]
 
     def _decode(
         self, segments: list[tuple[Any, int]], key: tuple[int, int, int], lock: RLock
@@ -114,12 +110,12 @@ class TiffLevel:
         offset, count = page.dataoffsets[index], page.databytecounts[index]
         if not count:
             return None
+        file = page.parent.filehandle
+        if offset + count > file.size:
+            raise EOFError("the file ends before it does")
         with lock:
-            file = page.parent.filehandle
             file.seek(offset)
             data = file.read(count)
-        if len(data) < count:
-            raise EOFError("the file ends in the middle of it")
         tables, header = page.jpegtables, page.keyframe.jpegheader
         decoded, *_ = page.decode(data, index, jpegtables=tables, jpegheader=header)
         pixels: Pixels = decoded[0]  # (h, w, samples) of the only layer in depth
@@ -138,7 +134,8 @@ class TiffLevel:
                         p.parent.filehandle.memmap_array("u1", shape, offset=p.dataoffsets[0])
                         for p in self._pages
                     ]
-                self._maps = [m.transpose(1, 2, 0) if apart else m for m in maps]
+                arrays = [np.asarray(m) for m in maps]  # slices of them are quicker
+                self._maps = [a.transpose(1, 2, 0) if apart else a for a in arrays]
             return self._maps
 
     def _colour(self, raw: Pixels) -> Pixels:

@@ -84,12 +84,12 @@ class EmbeddingPass:
         found = distinct(patches)
         fresh = found.first >= known  # the known ones come first, so each is its own first
         if self._known is None:
-            x = self._encode(patches[found.first])  # (u, D)
+            x = self._encode(patches.index_select(0, found.first))  # (u, D)
         else:
             x = self._known[1].new_empty(len(fresh), self._known[1].shape[1])
             x[~fresh] = self._known[1][found.first[~fresh]]
             if fresh.any():
-                x[fresh] = self._encode(patches[found.first[fresh]])
+                x[fresh] = self._encode(patches.index_select(0, found.first[fresh]))
         self._seen += len(patches) - known
         self._embedded += int(fresh.sum())
         counts = torch.bincount(found.group)
@@ -97,7 +97,7 @@ class EmbeddingPass:
         often = often[counts[often] > 1]
         if len(often):
             self._known = patches[found.first[often]], x[often]
-        return x[found.group[known:]]
+        return x.index_select(0, found.group[known:])
 
 
 def micro_batch(shape: torch.Size | tuple[int, ...], device: torch.device) -> int:

@@ -6,7 +6,7 @@ of an image with few patches, C channels, D embedding size, T tokens, H heads, S
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -98,7 +98,8 @@ class IPSNet(nn.Module):
         compile: bool = False,
     ) -> None:
         super().__init__()
-        self.encoder = encoder
+        # Convolutions run fastest, forwards and backwards, with the channels innermost.
+        self.encoder = encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         assert isinstance(aggregator, nn.Module)
         self.aggregator: Aggregator = aggregator
         self.heads = nn.ModuleDict(heads)
@@ -172,9 +173,7 @@ class IPSNet(nn.Module):
         score = self.aggregator.scorer()
         table = torch.empty(len(source), self.aggregator.channels, device=self.device)
         size = micro_batch(source.shape, self.device)
-        if isinstance(source, MemoryPatches):  # looking for repeats pays over a larger block
-            size *= 16
-        for indices, patches in prefetch(source, size=size, device=self.device):
+        for indices, patches in _blocks(source, size, self.device):
             x = embed(patches)  # (n, D)
             logits = score(self._placed(x, indices.to(self.device)))  # (n, S)
             table[indices] = logits.to(table.dtype)
@@ -214,9 +213,7 @@ class IPSNet(nn.Module):
         """Embeddings ``(B, K, D)`` of the patches kept to an answer per task."""
         aggregated = self.aggregator(self._placed(x, selection.indices), selection.mask)
         tokens = aggregated.tokens.unbind(dim=1)  # T x (B, D)
-        logits = {
-            task: head(z) for (task, head), z in zip(self.heads.items(), tokens, strict=True)
-        }
+        logits = {task: head(z) for (task, head), z in zip(self.heads.items(), tokens, strict=True)}
         patch_logits, readout_logits = None, None
         if self.readout is not None:
             patch_logits, readout_logits = self.readout(x, aggregated.attention)
@@ -269,6 +266,8 @@ class IPSNet(nn.Module):
 
     def _prepare(self, patches: Tensor) -> Tensor:
         """Stored patches to what the encoder takes: pixels to 0..1, standardized; else floats."""
+        if patches.dim() == 4:
+            patches = patches.contiguous(memory_format=torch.channels_last)
         if patches.dtype == torch.uint8:
             return (patches.to(self.mean.dtype) / 255 - self.mean) / self.std
         return patches.to(self.mean.dtype)
@@ -305,6 +304,17 @@ class IPSNet(nn.Module):
                 f"{source.name}: patches are {_words(source.shape)}, but the model takes "
                 f"{inputs} features: extract them with the encoder it was trained on"
             )
+
+
+def _blocks(
+    source: PatchSource, size: int, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """All patches of a source in its own order, as (indices, patches on the device)."""
+    if isinstance(source, MemoryPatches):  # nothing to read, and repeats show in a large block
+        for indices in torch.arange(len(source)).split(16 * size):
+            yield indices, source.patches[indices[0] : indices[-1] + 1].to(device)
+    else:
+        yield from prefetch(source, size=size, device=device)
 
 
 def _words(shape: tuple[int, ...]) -> str:

@@ -27,20 +27,20 @@ class Distinct:
 
 def distinct(patches: Tensor) -> Distinct:
     """Group the equal ones among uint8 ``patches`` ``(n, ...)``."""
-    prints = _fingerprints(patches.flatten(1))  # (n,)
-    _, group = torch.unique(prints, return_inverse=True)
+    rows = patches.flatten(1)  # (n, P)
+    words = F.pad(rows, (0, -rows.shape[1] % 8)).view(torch.int64)  # (n, P / 8)
+    _, group = torch.unique(_fingerprints(words), return_inverse=True)
     places = torch.arange(len(patches), device=patches.device)
     count = int(group.max()) + 1
     first = places.new_full((count,), len(patches)).scatter_reduce(0, group, places, "amin")
-    if not torch.equal(patches[first[group]], patches):  # two patches with one fingerprint
-        return Distinct(first=places, group=places)
+    if not torch.equal(words.index_select(0, first[group]), words):
+        return Distinct(first=places, group=places)  # two patches with one fingerprint
     return Distinct(first=first, group=group)
 
 
-def _fingerprints(rows: Tensor) -> Tensor:
-    """A 64-bit hash of each row of bytes ``(n, P)``: a random odd weight for every 8 bytes."""
-    words = F.pad(rows, (0, -rows.shape[1] % 8)).view(torch.int64)  # (n, P / 8)
+def _fingerprints(words: Tensor) -> Tensor:
+    """A 64-bit hash of each row of 8-byte words: a random odd weight for every word."""
     generator = torch.Generator().manual_seed(0)
     weights = torch.randint(-(2**62), 2**62, words.shape[1:], generator=generator) * 2 + 1
     mixed = words ^ (words >> 29)  # or a word's high byte would move the hash's high byte alone
-    return (mixed * weights.to(rows.device)).sum(dim=1)
+    return mixed.mul_(weights.to(words.device)).sum(dim=1)

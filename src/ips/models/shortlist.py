@@ -35,9 +35,7 @@ class Shortlist:
             rows = (rows[0][best], rows[1][best], rows[2][best])
         self._rows = rows
 
-    def find(
-        self, indices: Tensor, patches: Tensor, embed: Callable[[Tensor], Tensor]
-    ) -> Tensor:
+    def find(self, indices: Tensor, patches: Tensor, embed: Callable[[Tensor], Tensor]) -> Tensor:
         """Embeddings ``(k, D)`` of these patches; those not held are embedded from ``patches``."""
         if self._rows is None:
             return embed(patches)

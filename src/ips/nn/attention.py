@@ -48,9 +48,9 @@ class CrossAttention(nn.Module):
             ``(D, T·H)``.
         """
         T, D = q.shape
-        Q = self.query(q).view(T, self.heads, -1)  # (T, H, D_k)
+        Q: Tensor = self.query(q).view(T, self.heads, -1)  # (T, H, D_k)
         W = self.key.weight.view(self.heads, -1, D)  # (H, D_k, D)
-        A = torch.einsum("thk,hkd->dth", Q, W) * Q.shape[-1] ** -0.5  # (D, T, H)
+        A: Tensor = torch.einsum("thk,hkd->dth", Q, W) * Q.shape[-1] ** -0.5  # (D, T, H)
         return A.reshape(D, T * self.heads)
 
     def forward(self, q: Tensor, x: Tensor, mask: Tensor) -> Aggregated:

@@ -32,9 +32,10 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(n, inputs, h, w)`` to ``(n, width, h / stride, w / stride)``."""
-        y = self.relu(self.bn1(self.conv1(x)))
+        y: Tensor = self.relu(self.bn1(self.conv1(x)))
         y = self.bn2(self.conv2(y))
-        return self.relu(y + (x if self.downsample is None else self.downsample(x)))
+        y = self.relu(y + (x if self.downsample is None else self.downsample(x)))
+        return y
 
 
 class Bottleneck(nn.Module):
@@ -57,18 +58,17 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(n, inputs, h, w)`` to ``(n, 4·width, h / stride, w / stride)``."""
-        y = self.relu(self.bn1(self.conv1(x)))
+        y: Tensor = self.relu(self.bn1(self.conv1(x)))
         y = self.relu(self.bn2(self.conv2(y)))
         y = self.bn3(self.conv3(y))
-        return self.relu(y + (x if self.downsample is None else self.downsample(x)))
+        y = self.relu(y + (x if self.downsample is None else self.downsample(x)))
+        return y
 
 
 def _shortcut(inputs: int, outputs: int, *, stride: int) -> nn.Module | None:
     if stride == 1 and inputs == outputs:
         return None
-    return nn.Sequential(
-        nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
-    )
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
 
 class ResNet(nn.Module):

@@ -37,14 +37,14 @@ class FoldedEncoder:
         if now == self._folded_at:
             return
         first = next(iter(tensors.values()))
-        self._shadow.to(device=first.device, dtype=first.dtype, memory_format=torch.channels_last)
+        self._shadow.to(first).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         with torch.no_grad():
             for name, target in self._shadow.named_parameters():
                 owner = name.rpartition(".")[0]
                 if owner not in self._pairs:
                     target.copy_(tensors[name])
-            for name, target in self._shadow.named_buffers():
-                target.copy_(tensors[name])
+            for name, buffer in self._shadow.named_buffers():
+                buffer.copy_(tensors[name])
             for name, norm in self._pairs.items():
                 self._fold_pair(name, norm)
         self._folded_at = now
@@ -69,8 +69,7 @@ class FoldedEncoder:
         target.bias.copy_(shift)
 
     def __call__(self, x: Tensor) -> Tensor:
-        if x.dim() == 4:
-            x = x.contiguous(memory_format=torch.channels_last)
+        """What the original gives in evaluation mode, up to rounding."""
         embedding: Tensor = self._shadow(x)
         return embedding
 

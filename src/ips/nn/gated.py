@@ -33,7 +33,8 @@ class GatedAttention(nn.Module):
     def logits(self, x: Tensor) -> Tensor:
         """``(..., D)`` embeddings to ``(..., T)`` logits, each from its own row alone."""
         hidden = self.U(x).tanh() * self.V(x).sigmoid()  # (..., T·D_h)
-        return (hidden.unflatten(-1, self.w.shape) * self.w).sum(dim=-1)  # (..., T)
+        weighted: Tensor = hidden.unflatten(-1, self.w.shape) * self.w  # (..., T, D_h)
+        return weighted.sum(dim=-1)  # (..., T)
 
     def scorer(self) -> Callable[[Tensor], Tensor]:
         """``logits``: nothing here can be folded."""

@@ -6,6 +6,7 @@ Letters: B images, M patches, D embedding size, C classes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from torch import Tensor, nn
 
@@ -30,7 +31,7 @@ class Head(nn.Sequential):
     ) -> None:
         sizes = [dim, *hidden]
         layers: list[nn.Module] = []
-        for before, after in zip(sizes, sizes[1:], strict=False):
+        for before, after in pairwise(sizes):
             layers += [nn.Linear(before, after), nn.ReLU()]
         super().__init__(*layers, nn.Linear(sizes[-1], classes))
         self.activation = activation

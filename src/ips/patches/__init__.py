@@ -1,8 +1,26 @@
 """An image, or a stored feature file, as a bag of patches that can be read by index."""
 
 from ips.patches.batch import pad
+from ips.patches.feature_writer import FeatureWriter
+from ips.patches.features import FeatureBag, open_features
 from ips.patches.grid import Edge, Grid
+from ips.patches.image import ImagePatches
+from ips.patches.opening import open_patches
 from ips.patches.prefetch import prefetch
 from ips.patches.source import Coords, Indices, MemoryPatches, PatchSource
 
-__all__ = ["Coords", "Edge", "Grid", "Indices", "MemoryPatches", "PatchSource", "pad", "prefetch"]
+__all__ = [
+    "Coords",
+    "Edge",
+    "FeatureBag",
+    "FeatureWriter",
+    "Grid",
+    "ImagePatches",
+    "Indices",
+    "MemoryPatches",
+    "PatchSource",
+    "open_features",
+    "open_patches",
+    "pad",
+    "prefetch",
+]

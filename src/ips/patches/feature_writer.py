@@ -8,10 +8,11 @@ Letters: D features, k patches added at a time.
 
 from __future__ import annotations
 
-from contextlib import suppress
+import io
+import os
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 from uuid import uuid4
 
 import h5py
@@ -67,19 +68,21 @@ class FeatureWriter:
             self._geometry["mpp"] = mpp
         self._encoder = encoder
         self._part = self.path.with_name(f".{self.path.name}.{uuid4().hex[:8]}.part")
+        self._disk: _Disk | None = None
         self._file: h5py.File | None = None
 
     def __enter__(self) -> Self:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = h5py.File(self._part, "x")
+            self._disk = _Disk(self._part, "x+")
         except OSError as error:
             raise self._failure(error) from error
+        self._file = h5py.File(self._disk, "w")
         return self
 
     def append(self, features: Tensor | npt.NDArray[np.floating], coords: Coords) -> None:
         """Add ``(k, D)`` features at ``(k, 2)`` top-left corners in full-resolution pixels."""
-        if self._file is None:
+        if self._file is None or self._disk is None:
             raise ValueError("append inside a with block: with FeatureWriter(...) as writer")
         rows = features.detach().cpu().float().numpy() if isinstance(features, Tensor) else features
         places = np.asarray(coords)
@@ -96,13 +99,12 @@ class FeatureWriter:
                 f"{self.path.name}: feature value {worst} cannot be stored as {self.dtype}: "
                 f"write float32, or check the encoder if it is not a number"
             )
-        try:
-            if "features" not in self._file:
-                self._create(self._file, width=rows.shape[1])
-            self._extend(self._file["features"], stored)
-            self._extend(self._file["coords"], places.astype(np.int64))
-        except (OSError, RuntimeError) as error:
-            raise self._failure(error) from error
+        if "features" not in self._file:
+            self._create(self._file, width=rows.shape[1])
+        self._extend(self._file["features"], stored)
+        self._extend(self._file["coords"], places.astype(np.int64))
+        if self._disk.error is not None:
+            raise self._failure(self._disk.error)
         self.count += len(rows)
 
     def __exit__(
@@ -111,28 +113,32 @@ class FeatureWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        file, self._file = self._file, None
+        file, disk = self._file, self._disk
         assert file is not None
+        assert disk is not None
+        self._file = self._disk = None
         try:
+            file.close()
             if error is None:
-                self._finish(file)
+                self._finish(disk)
         finally:
-            # On a full disk HDF5 cannot even close; there is nothing left to save then.
-            with suppress(OSError, RuntimeError):
-                file.close()
+            disk.close()
             self._part.unlink(missing_ok=True)
 
-    def _finish(self, file: h5py.File) -> None:
+    def _finish(self, disk: _Disk) -> None:
         if not self.count:
             raise PatchError(
                 f"{self.path.name}: no patches to write: look at the tissue filter, or leave the "
                 f"image out"
             )
         try:
-            file.close()
+            if disk.error is not None:
+                raise disk.error
+            os.fsync(disk.fileno())  # Some file systems notice only here that there is no room.
+            disk.close()
             self._part.replace(self.path)
-        except (OSError, RuntimeError) as error:
-            raise self._failure(error) from error
+        except OSError as failure:
+            raise self._failure(failure) from failure
 
     def _create(self, file: h5py.File, *, width: int) -> None:
         file.attrs.update(format=FORMAT, version=VERSION)
@@ -163,3 +169,30 @@ class FeatureWriter:
             f"{self.path}: cannot be written ({error}): check the free space and the rights of "
             f"the folder; nothing half-made was left"
         )
+
+
+class _Disk(io.FileIO):
+    """The file as HDF5 sees it: always writable; what went wrong first is kept in ``error``.
+
+    HDF5 does not survive a full disk: h5py drops errors of arrays that it closes on the way, and
+    the library may crash when the file is closed after one.
+    """
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data).cast("B")
+        size = len(rest)
+        try:
+            while rest:
+                rest = rest[super().write(rest) :]
+        except OSError as error:
+            self.error = self.error or error
+        return size
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.error = self.error or error
+            return size or 0

@@ -147,7 +147,7 @@ class FeatureBag:
                 ) from error
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_file": None, "_coords": None}
+        return self.__dict__ | {"_file": None, "_process": -1, "_coords": None}
 
 
 def open_features(

@@ -48,7 +48,10 @@ class Grid:
 
     def _count(self, side: int) -> int:
         span = max(side - self.patch, 0)
-        return (span // self.stride if self.edge == "drop" else -(-span // self.stride)) + 1
+        if self.edge == "drop":
+            return span // self.stride + 1
+        # Where the stride leaves gaps, the last patch may start beyond the image: it has none.
+        return min(-(-span // self.stride) + 1, -(-side // self.stride))
 
     @property
     def shape(self) -> tuple[int, int]:

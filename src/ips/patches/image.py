@@ -5,9 +5,8 @@ Letters: N patches of an image, C channels, k patches asked for.
 
 from __future__ import annotations
 
-import os
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 from ips.errors import PatchError
-from ips.images import Image, downsample_for, open_image, read_at
+from ips.images import Image, read_at
 from ips.images.array import WholeImage
 from ips.patches.grid import Edge, Grid
 from ips.patches.source import Coords, Indices, as_index
@@ -79,7 +78,7 @@ class ImagePatches:
         """Only these patches, in this order: ``(k, C, h, w)`` uint8."""
         index = as_index(indices, len(self), self.name).numpy()
         corners = self.coords[index]  # (k, 2)
-        if isinstance(self.image, WholeImage) and self._inside(corners):
+        if isinstance(self.image, WholeImage) and self._plain_slices(corners):
             return torch.from_numpy(_gather(self.image.pixels, corners, self.patch_size))
         out = np.empty((len(index), *self.shape), dtype=np.uint8)  # (k, C, h, w)
         size = self.patch_size, self.patch_size
@@ -104,9 +103,9 @@ class ImagePatches:
     ) -> None:
         self.close()
 
-    def _inside(self, corners: Coords) -> bool:
-        # An image in one array has one level, and no scale to ask another resolution by.
-        return bool((corners + self.patch_size <= self.image.dimensions).all())
+    def _plain_slices(self, corners: Coords) -> bool:
+        inside = corners + self.patch_size <= self.image.dimensions  # (k, 2)
+        return self.downsample == 1 and len(corners) > 0 and bool(inside.all())
 
     def _file_order(self, corners: Coords) -> list[int]:
         """Positions in ``corners`` tile by tile, so that each tile is decoded only once."""
@@ -118,38 +117,6 @@ class ImagePatches:
         column, row = (corners / spread).astype(np.int64).T
         order: list[int] = np.lexsort((column, row)).tolist()
         return order
-
-
-def open_patches(
-    source: str | os.PathLike[str] | npt.NDArray[Any] | Image,
-    *,
-    patch_size: int = 256,
-    stride: int | None = None,
-    level: int | None = None,
-    mpp: float | None = None,
-    magnification: float | None = None,
-    edge: Edge = "drop",
-) -> ImagePatches:
-    """The patches of an image of any size, none of them in memory until it is read.
-
-    Args:
-        source: a file, an array ``(h, w)`` or ``(h, w, C)`` of uint8, or an open image.
-        patch_size: side of a patch in pixels at the resolution that is read.
-        stride: from patch to patch in the same pixels, ``patch_size`` by default.
-        level: of the file's pyramid; 0, the full resolution, by default.
-        mpp: micrometres per pixel, instead of ``level``.
-        magnification: such as 20, instead of ``level``.
-        edge: ``drop`` patches that leave the image, or ``pad`` them with background.
-
-    >>> patches = open_patches(np.zeros((1500, 1500), np.uint8), patch_size=50, stride=25)
-    >>> len(patches), patches.read([0, 3480]).shape
-    (3481, torch.Size([2, 1, 50, 50]))
-    """
-    image = source if isinstance(source, Image) else open_image(source)
-    downsample = downsample_for(image, level=level, mpp=mpp, magnification=magnification)
-    return ImagePatches(
-        image, patch_size=patch_size, stride=stride, downsample=downsample, edge=edge
-    )
 
 
 def _grid_size(image: Image, downsample: float) -> tuple[int, int]:

@@ -1,0 +1,30 @@
+# Everything a newcomer needs: `make demo`, `make test`, `make check`.
+# Each makes .venv itself when it is missing or older than pyproject.toml.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+
+.PHONY: demo test check clean
+.DEFAULT_GOAL := demo
+
+demo: .venv/ready
+	$(BIN)/ips train megapixel-mnist --run runs/demo --resume
+	@echo "Where it looked: runs/demo/figures/attention.png"
+
+test: .venv/ready
+	$(BIN)/pytest -n auto
+
+check: .venv/ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf .venv runs
+
+.venv/ready: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ips needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@

@@ -1,0 +1,58 @@
+"""`ips data`: make a data set on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ips.cli.app import app, err, say, told
+
+data = typer.Typer(help="Make a data set on disk.", no_args_is_help=True)
+app.add_typer(data, name="data")
+
+
+@data.callback()
+def _data() -> None:
+    pass
+
+
+@data.command("megapixel-mnist")
+@told
+def megapixel_mnist(
+    folder: Annotated[Path, typer.Argument(metavar="OUT", help="folder to write to")],
+    side: Annotated[int, typer.Option(help="side of an image in pixels")] = 1500,
+    train: Annotated[int, typer.Option(help="training images")] = 5000,
+    test: Annotated[int, typer.Option(help="test images")] = 1000,
+    seed: Annotated[int, typer.Option(help="of what is where")] = 0,
+    noise: Annotated[
+        int | None, typer.Option(help="noise patterns on an image; side / 30 by default")
+    ] = None,
+    digits: Annotated[
+        Path | None, typer.Option(help="folder of MNIST's IDX files instead of embedded digits")
+    ] = None,
+) -> None:
+    """Five digits among noise on large images, stored sparsely; the paper's numbers by default."""
+    from ips.data import save_megapixel_mnist
+    from ips.training.callbacks import progress_bar
+
+    with progress_bar(err) as bar:
+        task = bar.add_task("writing", total=train + test, note="")
+
+        def progress(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        save_megapixel_mnist(
+            folder,
+            side=side,
+            train=train,
+            test=test,
+            seed=seed,
+            noise=noise,
+            digits=digits,
+            progress=progress,
+        )
+    size = sum(file.stat().st_size for file in folder.iterdir()) / 1e6
+    say(f"{folder}: {train:,} + {test:,} images of {side:,} x {side:,} px in {size:.1f} MB")
+    say(f"train on it with --set data.folder={folder}")

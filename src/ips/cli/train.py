@@ -1,0 +1,110 @@
+"""`ips train` and `ips evaluate`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from ips.cli.app import app, err, out, say, told
+
+if TYPE_CHECKING:
+    from ips.config import Config
+    from ips.models import IPSNet
+    from ips.training.build import Data
+
+
+class Scale(StrEnum):
+    """Of a recipe."""
+
+    laptop = "laptop"
+    paper = "paper"
+
+
+@app.command()
+@told
+def train(
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE_OR_YAML", help="see `ips recipes`, or your own file")
+    ],
+    scale: Annotated[
+        Scale | None, typer.Option(help="of a recipe: for a laptop (default) or as published")
+    ] = None,
+    set: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="for instance select.keep=50")
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="where to put it; runs/RECIPE by default")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="go on with the run in that folder, if there is one")
+    ] = False,
+) -> None:
+    """Train a model, test it, and draw where it looked."""
+    from ips.config import override, parse_config
+    from ips.recipe import read_recipe
+    from ips.training import build_data, evaluate
+    from ips.training import train as train_run
+
+    values = override(read_recipe(recipe, scale=scale), set or [])
+    config = parse_config(values, source=recipe)
+    folder = run or Path("runs") / Path(recipe).stem
+    try:
+        train_run(config, folder, resume=resume, console=err)
+    except KeyboardInterrupt:
+        say(f"\ninterrupted: go on with the same command and --resume (run folder {folder})")
+        raise typer.Exit(130) from None
+    data = build_data(config)
+    scores, net, config = evaluate(folder, console=err, data=data)
+    _draw(folder, net, config, data)
+    _report(scores, config, folder)
+
+
+@app.command()
+@told
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="folder of a trained model")],
+) -> None:
+    """Score a trained model on its held-out images."""
+    from ips.training import evaluate as evaluate_run
+
+    scores, _, config = evaluate_run(run, console=err)
+    _report(scores, config, run)
+
+
+def _report(scores: dict[str, float], config: Config, run: Path) -> None:
+    from ips.training import build_task
+
+    table = Table("task", "score", "on held-out images")
+    for task, score in scores.items():
+        table.add_row(task, f"{score:.3f}", build_task(config.tasks[task]).reported)
+    out.print(table)
+    say(f"{run}: test.json, metrics.csv, model.safetensors, figures/")
+
+
+def _draw(run: Path, net: IPSNet, config: Config, data: Data) -> None:
+    from ips.explain import draw_attention, draw_curves
+    from ips.predictor import Predictor
+    from ips.training import RunFolder
+
+    predictor = Predictor(net, config)
+    folder = RunFolder(run)
+    folder.figures.mkdir(exist_ok=True)
+    draw_curves(folder.metrics, folder.figures / "training.png")
+    sources, predictions, titles = [], [], []
+    for number in range(min(4, len(data.test))):
+        source, labels = data.test[number]
+        prediction = predictor.predict(source)
+        sources.append(source)
+        predictions.append(prediction)
+        titles.append(predictor.title(prediction, labels))
+    draw_attention(
+        folder.figures / "attention.png",
+        predictions=predictions,
+        sources=sources,
+        titles=titles,
+        names=predictor.readout_names,
+    )

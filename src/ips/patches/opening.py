@@ -1,0 +1,57 @@
+"""Any file we read, as patches."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy.typing as npt
+
+from ips.images import Image, downsample_for, open_image
+from ips.patches.features import open_features, split_address
+from ips.patches.grid import Edge
+from ips.patches.image import ImagePatches
+from ips.patches.source import PatchSource
+
+_FEATURES = (".h5", ".hdf5")
+
+
+def open_patches(
+    source: str | os.PathLike[str] | npt.NDArray[Any] | Image,
+    *,
+    patch_size: int = 256,
+    stride: int | None = None,
+    level: int | None = None,
+    mpp: float | None = None,
+    magnification: float | None = None,
+    edge: Edge = "drop",
+    slide_mpp: float | None = None,
+) -> PatchSource:
+    """The patches of an image of any size, none of them in memory until it is read.
+
+    Args:
+        source: an image, slide or HDF5 feature file, an array ``(h, w)`` or ``(h, w, C)`` of
+            uint8, or an open image. Features have been cut already: for them only ``slide_mpp``
+            counts.
+        patch_size: side of a patch in pixels at the resolution that is read.
+        stride: from patch to patch in the same pixels, ``patch_size`` by default.
+        level: of the file's pyramid; 0, the full resolution, by default.
+        mpp: micrometres per pixel, instead of ``level``.
+        magnification: such as 20, instead of ``level``.
+        edge: ``drop`` patches that leave the image, or ``pad`` them with background.
+        slide_mpp: micrometres per full-resolution pixel, for a feature file that gives places in
+            micrometres.
+
+    >>> patches = open_patches(np.zeros((1500, 1500), np.uint8), patch_size=50, stride=25)
+    >>> len(patches), patches.read([0, 3480]).shape
+    (3481, torch.Size([2, 1, 50, 50]))
+    """
+    if isinstance(source, str | os.PathLike):
+        path, _ = split_address(os.fspath(source))
+        if path.suffix.lower() in _FEATURES:
+            return open_features(os.fspath(source), mpp=slide_mpp)
+    image = source if isinstance(source, Image) else open_image(source)
+    downsample = downsample_for(image, level=level, mpp=mpp, magnification=magnification)
+    return ImagePatches(
+        image, patch_size=patch_size, stride=stride, downsample=downsample, edge=edge
+    )

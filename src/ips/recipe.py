@@ -1,0 +1,48 @@
+"""Recipes: configs that come with the package, each at a scale for a laptop and as published."""
+
+from __future__ import annotations
+
+import difflib
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ips.config import read_yaml
+from ips.errors import ConfigError
+
+SCALES = ("laptop", "paper")
+
+
+def recipe_names() -> list[str]:
+    """What can be trained by name."""
+    folder = resources.files("ips") / "recipes"
+    return sorted(Path(file.name).stem for file in folder.iterdir() if file.name.endswith(".yaml"))
+
+
+def recipe_path(name: str) -> Path:
+    """The file of a recipe."""
+    return Path(str(resources.files("ips") / "recipes" / f"{name}.yaml"))
+
+
+def read_recipe(name_or_file: str, *, scale: str | None = None) -> dict[str, Any]:
+    """The settings of a recipe at a scale (laptop if None), or of a YAML file of one's own."""
+    path = Path(name_or_file)
+    if path.suffix not in (".yaml", ".yml"):
+        path = recipe_path(name_or_file)
+        if not path.is_file():
+            names = recipe_names()
+            near = difflib.get_close_matches(name_or_file, names, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+            raise ConfigError(
+                f"{name_or_file}: no such recipe: {hint} (a file of your own ends in .yaml)"
+            )
+    values = read_yaml(path)
+    if "scales" in values:
+        chosen = scale or SCALES[0]
+        if chosen not in values["scales"]:
+            has = ", ".join(values["scales"])
+            raise ConfigError(f"{path.name}: has no scale {chosen!r}, only {has}")
+        return dict(values["scales"][chosen])
+    if scale is not None:
+        raise ConfigError(f"{path}: has no scales: leave out --scale {scale}")
+    return values

@@ -1,0 +1,20 @@
+"""Tasks, schedule, the Lightning module and its batches, run folders."""
+
+from ips.training.build import build_data, build_model, build_task, open_source, resolve
+from ips.training.run import evaluate, train
+from ips.training.store import RunFolder, load_model, save_model
+from ips.training.tasks import Task
+
+__all__ = [
+    "RunFolder",
+    "Task",
+    "build_data",
+    "build_model",
+    "build_task",
+    "evaluate",
+    "load_model",
+    "open_source",
+    "resolve",
+    "save_model",
+    "train",
+]

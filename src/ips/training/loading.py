@@ -1,0 +1,108 @@
+"""Batches for Lightning: images as patch sources, with their labels.
+
+Letters: B images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import lightning as L
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from ips.models import Load
+from ips.patches import MemoryPatches, PatchSource
+
+Item = tuple[PatchSource, dict[str, Tensor]]
+
+
+class DataSet(Protocol):
+    """What training needs of a data set: images by number, each with its labels."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Item: ...
+
+
+class _Items(Dataset[Item]):
+    """A data set as torch's loader types it."""
+
+    def __init__(self, data: DataSet) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> Item:
+        return self.data[index]
+
+
+class Batches(L.LightningDataModule):
+    """Training batches in an order that the seed and the epoch decide; test batches in order.
+
+    Args:
+        train, test: the data sets; one that has ``set_epoch`` is told each epoch's number.
+        batch: B.
+        load: with ``lazy`` nothing is read here; else the loader's workers read the pixels.
+        seed: of the order.
+        workers: processes that read.
+    """
+
+    def __init__(
+        self,
+        train: DataSet,
+        test: DataSet,
+        *,
+        batch: int,
+        load: Load,
+        seed: int,
+        workers: int = 0,
+    ) -> None:
+        super().__init__()
+        self.train, self.test = train, test
+        self.batch, self.load, self.seed, self.workers = batch, load, seed, workers
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        """The batches of the trainer's current epoch; asked for anew at every epoch."""
+        assert self.trainer is not None
+        epoch = self.trainer.current_epoch
+        set_epoch: Callable[[int], None] | None = getattr(self.train, "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(epoch)
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+        order = torch.randperm(len(self.train), generator=generator).tolist()
+        return self._loader(self.train, order)
+
+    def test_dataloader(self) -> DataLoader[Any]:
+        """All test images."""
+        return self._loader(self.test, range(len(self.test)))
+
+    def _loader(self, data: DataSet, order: Sequence[int]) -> DataLoader[Any]:
+        return DataLoader(
+            _Items(data),
+            sampler=order,
+            batch_size=self.batch,
+            num_workers=self.workers,
+            collate_fn=partial(collate, load=self.load),
+        )
+
+
+def collate(items: Sequence[Item], *, load: Load) -> tuple[list[PatchSource], dict[str, Tensor]]:
+    """B images side by side; unless they are to be read lazily, their pixels are read here."""
+    sources = [source if load == "lazy" else in_memory(source) for source, _ in items]
+    labels = {task: torch.stack([labels[task] for _, labels in items]) for task in items[0][1]}
+    return sources, labels
+
+
+def in_memory(source: PatchSource) -> MemoryPatches:
+    """All of an image's patches, read."""
+    return MemoryPatches(
+        source.read(range(len(source))),
+        coords=source.coords,
+        extent=source.extent,
+        name=source.name,
+    )

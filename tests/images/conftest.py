@@ -1,0 +1,21 @@
+"""The picture of these tests, and the same from every reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from picture_files import HEIGHT, LOSSLESS, WIDTH, Pixels
+
+from ips.images import Image
+
+
+@pytest.fixture(scope="session")
+def picture() -> Pixels:
+    return np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
+
+
+@pytest.fixture(params=list(LOSSLESS))
+def image(request: pytest.FixtureRequest, tmp_path: Path, picture: Pixels) -> Image:
+    return LOSSLESS[request.param](tmp_path, picture)

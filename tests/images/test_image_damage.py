@@ -1,0 +1,210 @@
+"""Bad files end in one sentence that names the file, the value and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tifffile
+from picture_files import write_svs, write_tiff
+from PIL import Image as PILImage
+
+import ips.images.pillow
+from ips.errors import ImageError
+from ips.images import PillowImage, SlideImage, TiffImage, open_image
+
+Pixels = npt.NDArray[np.uint8]
+
+
+def read_all(path: Path) -> Pixels:
+    image = open_image(path)
+    return image.read_region((0, 0), 0, image.dimensions)
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(ImageError) as caught:
+        read_all(path)
+    message = str(caught.value)
+    assert path.name in message
+    assert "\n" not in message
+    return message
+
+
+def test_missing(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "a.png").endswith("a.png does not exist: check the path")
+
+
+def test_folder(tmp_path: Path) -> None:
+    assert "is a folder: give the image file in it" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.tif", "a.npy", "a.svs"])
+def test_empty(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    assert "is empty: copy or export it again" in refusal(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.png", "a.svs", "a.tif", "a.npy"])
+def test_unknown_format(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("only words")
+    assert "no known image format, or damaged: convert it to PNG" in refusal(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.bmp", "a.tif", "a.npy"])
+@pytest.mark.parametrize("part", [0.05, 0.5, 0.95])
+def test_truncated(tmp_path: Path, picture: Pixels, name: str, part: float) -> None:
+    path = tmp_path / name
+    if name == "a.npy":
+        np.save(path, picture)
+    elif name == "a.tif":
+        tifffile.imwrite(path, picture, photometric="rgb")
+    else:
+        PILImage.fromarray(picture).save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * part)])
+    assert "damaged" in refusal(path)
+
+
+@pytest.mark.parametrize("part", [0.001, 0.3, 0.9])
+def test_truncated_tiles(tmp_path: Path, picture: Pixels, part: float) -> None:
+    path = write_tiff(tmp_path / "a.tif", [picture], compression=None)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * part)])
+    assert "damaged" in refusal(path)
+
+
+def test_broken_tile(tmp_path: Path, picture: Pixels) -> None:
+    path = write_tiff(tmp_path / "a.tif", [picture])
+    with tifffile.TiffFile(path) as file:
+        offset, size = file.pages[0].dataoffsets[5], file.pages[0].databytecounts[5]
+    content = bytearray(path.read_bytes())
+    content[offset : offset + size] = b"\xff" * size
+    path.write_bytes(content)
+    message = refusal(path)
+    assert "tile in row 1, column 1 of level 0 cannot be read" in message
+    assert "copy or export it again" in message
+    region = open_image(path).read_region((0, 0), 0, (40, 30))  # the others are whole
+    np.testing.assert_array_equal(region, picture[:30, :40])
+
+
+def test_broken_slide_tile_leaves_a_working_image(tmp_path: Path, picture: Pixels) -> None:
+    path = write_svs(tmp_path / "a.svs", [picture])
+    with tifffile.TiffFile(path) as file:
+        offset, size = file.pages[0].dataoffsets[4], file.pages[0].databytecounts[4]
+    content = bytearray(path.read_bytes())
+    content[offset : offset + size] = b"\xff" * size
+    path.write_bytes(content)
+    image = open_image(path)
+    assert isinstance(image, SlideImage)
+    for _ in range(2):
+        with pytest.raises(ImageError, match=r"a\.svs: the region at \(70, 70\) of level 0"):
+            image.read_region((70, 70), 0, (8, 8))
+        np.testing.assert_array_equal(image.read_region((0, 0), 0, (8, 8)), picture[:8, :8])
+
+
+def _save_tiff(path: Path, array: npt.NDArray[np.generic]) -> None:
+    tifffile.imwrite(path, array, photometric="minisblack" if array.ndim == 2 else "rgb")
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "float32", "bool"])
+@pytest.mark.parametrize(("name", "save"), [("a.npy", np.save), ("a.tif", _save_tiff)])
+def test_only_eight_bits(
+    tmp_path: Path, dtype: str, name: str, save: Callable[[Path, npt.NDArray[np.generic]], None]
+) -> None:
+    save(tmp_path / name, np.zeros((20, 20), dtype))
+    message = refusal(tmp_path / name)
+    assert f"is {dtype}" in message
+    assert "0 to 255" in message
+
+
+def test_only_eight_bits_in_memory() -> None:
+    with pytest.raises(ImageError, match="array in memory is float64, but only 8-bit"):
+        open_image(np.zeros((4, 4)))
+
+
+def test_only_eight_bits_in_a_tiled_tiff_that_openslide_knows(tmp_path: Path) -> None:
+    deep = np.zeros((40, 40, 3), np.uint16)
+    assert "is uint16" in refusal(write_tiff(tmp_path / "a.tif", [deep], tile=(16, 16)))
+
+
+def test_only_eight_bits_png(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    PILImage.fromarray(np.zeros((9, 9), np.uint16)).save(path)
+    assert "is uint16" in refusal(path)
+    PILImage.fromarray(np.zeros((9, 9), np.float32)).save(tmp_path / "b.tiff")
+    assert "is float32" in refusal(tmp_path / "b.tiff")
+
+
+def test_sixteen_bit_colour_png_is_not_cut_down_quietly(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    imagecodecs = pytest.importorskip("imagecodecs")
+    path.write_bytes(imagecodecs.png_encode(np.zeros((9, 9, 3), np.uint16)))
+    assert "is uint16" in refusal(path)
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 4, 2), (4, 4, 5), (2, 4, 4, 3), (0, 4)])
+def test_shapes_that_are_no_image(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ImageError, match=r"has shape \("):
+        open_image(np.zeros(shape, np.uint8))
+
+
+def test_stack(tmp_path: Path) -> None:
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, np.zeros((5, 40, 40), np.uint8), photometric="minisblack")
+    assert "holds a stack of images (axes QYX, shape (5, 40, 40))" in refusal(path)
+
+
+def test_too_many_channels(tmp_path: Path) -> None:
+    path = tmp_path / "a.ome.tif"
+    axes = {"axes": "CYX"}
+    tifffile.imwrite(path, np.zeros((5, 40, 40), np.uint8), photometric="minisblack", metadata=axes)
+    assert "holds 5 channels as MINISBLACK" in refusal(path)
+
+
+def test_large_png_is_no_bomb(
+    tmp_path: Path, picture: Pixels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.png"
+    PILImage.fromarray(picture).save(path)
+    monkeypatch.setattr(PILImage, "MAX_IMAGE_PIXELS", 100)
+    np.testing.assert_array_equal(read_all(path), picture)
+    assert PILImage.MAX_IMAGE_PIXELS == 100
+    monkeypatch.setattr(ips.images.pillow, "MAX_PIXELS", 10_000)
+    message = refusal(path)
+    assert "has 150 x 132 px, and PNG can only be decoded whole: convert it to a tiled" in message
+
+
+def test_out_of_memory(tmp_path: Path, picture: Pixels, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: object, *arguments: object) -> None:
+        raise MemoryError
+
+    path = tmp_path / "a.png"
+    PILImage.fromarray(picture).save(path)
+    monkeypatch.setattr(PILImage.Image, "convert", fail)
+    assert "does not fit into memory: convert it to a tiled TIFF" in refusal(path)
+
+
+def test_openslide_steps_in_where_tifffile_fails(
+    tmp_path: Path, picture: Pixels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_tiff(tmp_path / "a.tif", [picture], tile=(64, 64))
+    assert isinstance(open_image(path), TiffImage)
+
+    def fail(self: object, *arguments: object, **options: object) -> None:
+        raise ValueError("not understood")
+
+    monkeypatch.setattr(tifffile.TiffFile, "__init__", fail)
+    monkeypatch.setattr(tifffile.TiffFile, "__del__", lambda self: None, raising=False)
+    assert isinstance(open_image(path), SlideImage)
+
+
+def test_pillow_image_of_a_file_that_went_away(tmp_path: Path, picture: Pixels) -> None:
+    path = tmp_path / "a.png"
+    PILImage.fromarray(picture).save(path)
+    image = PillowImage(path)
+    path.unlink()
+    with pytest.raises(ImageError, match=r"a\.png cannot be read"):
+        image.read_region((0, 0), 0, (1, 1))

@@ -1,0 +1,54 @@
+"""Evaluation mode that leaves no trace."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from ips.nn import evaluating
+
+
+def network() -> nn.Sequential:
+    """In training mode, but for a frozen BatchNorm in the middle of it."""
+    made = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.BatchNorm1d(2), nn.Dropout(0.5)))
+    made[1][0].eval()
+    return made
+
+
+def flags(module: nn.Module) -> list[bool]:
+    return [part.training for part in module.modules()]
+
+
+def test_inside_everything_evaluates_without_gradients() -> None:
+    model = network()
+    with evaluating(model):
+        assert not any(flags(model))
+        assert not torch.is_grad_enabled()
+        assert not model(torch.randn(3, 2)).requires_grad
+    assert torch.is_grad_enabled()
+
+
+def test_every_part_gets_its_own_flag_back() -> None:
+    model = network()
+    before = flags(model)
+    with evaluating(model):
+        pass
+    assert flags(model) == before == [True, True, True, False, True]
+
+
+def test_flags_come_back_when_something_raises() -> None:
+    model = network()
+    before = flags(model)
+    with pytest.raises(ZeroDivisionError), evaluating(model):
+        raise ZeroDivisionError
+    assert flags(model) == before
+    assert torch.is_grad_enabled()
+
+
+def test_overlapping_and_nested_uses_put_back_the_same() -> None:
+    model = network()
+    before = flags(model)
+    with evaluating(model, model[1]), evaluating(model[1]):
+        assert not any(flags(model))
+    assert flags(model) == before
