@@ -149,5 +149,9 @@ def test_feature_projector_is_norm_linear_batch_norm_relu() -> None:
     y = y @ linear.weight.T + linear.bias
     y = (y - norm.running_mean) / (norm.running_var + norm.eps).sqrt()
     torch.testing.assert_close(encoder(x), y.clamp(min=0))
-    assert FeatureProjector().inputs, FeatureProjector().dim == (2048, 512)
-    assert [name for name, _ in encoder.project[0].named_parameters()] == []
+    assert list(encoder.project[0].parameters()) == []
+
+
+def test_feature_projector_has_the_papers_sizes() -> None:
+    encoder = FeatureProjector()
+    assert (encoder.inputs, encoder.dim) == (2048, 512)

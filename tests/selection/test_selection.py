@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -103,6 +103,7 @@ def choose(mode: str, case: Case) -> Selection:
 
 
 @pytest.mark.parametrize("mode", MODES)
+@settings(max_examples=400)
 @given(case=cases())
 def test_indices_and_scores_are_those_of_the_naive_loop(mode: str, case: Case) -> None:
     chosen = choose(mode, case)

@@ -82,8 +82,10 @@ class ResNet(nn.Module):
         stages: how many stages to keep; the paper keeps 2 for megapixel MNIST, else 4.
         width: channels of the first stage, doubled at each further one; 64 in the paper.
         channels: C, 1 for grey and 3 for colour.
-        norm: put a BatchNorm over the pooled embedding. It brings a small network's embeddings
-            to the scale of the position encoding, which otherwise drowns them at first.
+        norm: put a BatchNorm over the pooled embedding that starts with this gain. The position
+            encoding has the norm sqrt(D / 2), far above that of a fresh small network's
+            embeddings: without a gain, the first patches selected are chosen by where they are,
+            hardly any shows an object, and learning starts late or not at all.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class ResNet(nn.Module):
         stages: int = 4,
         width: int = 64,
         channels: int = 3,
-        norm: bool = False,
+        norm: float | None = None,
     ) -> None:
         super().__init__()
         if not 1 <= stages <= 4:
@@ -115,7 +117,10 @@ class ResNet(nn.Module):
                 inputs = outputs * block.expansion
             self.add_module(name, nn.Sequential(*layers))
         self.dim = inputs
-        self.norm = nn.BatchNorm1d(inputs) if norm else nn.Identity()
+        self.norm: nn.Module = nn.Identity()
+        if norm is not None:
+            self.norm = nn.BatchNorm1d(inputs)
+            nn.init.constant_(self.norm.weight, norm)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -1,0 +1,168 @@
+"""Training curves: how the loss fell and the scores rose; and the page that pictures are put on."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import AutoLocator, MaxNLocator
+
+from ips.errors import RunError
+
+Values = npt.NDArray[np.float64]
+Colour = tuple[float, float, float]
+
+INK, MUTED, RULE = "#1f2933", "#6b7280", "#d5d9de"
+#: Ten colours that stay at least 20 CIELAB units apart with red or green blindness, none of them
+#: too dark for a black image or too light for a white one.
+PALETTE = (
+    "#0072b2",
+    "#ffa90e",
+    "#bd1f01",
+    "#33bbee",
+    "#7b68ee",
+    "#ee7733",
+    "#b2df8a",
+    "#ffaabb",
+    "#a96b59",
+    "#717581",
+)
+_PREFIX = "train_"
+
+
+class Page:
+    """A figure on which things are put by inches from the top left."""
+
+    def __init__(self, width: float, height: float) -> None:
+        self.width, self.height = width, height
+        self.figure = Figure(figsize=(width, height), dpi=150, facecolor="white")
+
+    def axes(self, x: float, y: float, w: float, h: float) -> Axes:
+        """A bare frame with its origin at the top left."""
+        place = x / self.width, 1 - (y + h) / self.height, w / self.width, h / self.height
+        axes = self.figure.add_axes(place, xticks=[], yticks=[])
+        axes.spines[:].set(color=RULE, linewidth=0.8)
+        return axes
+
+    def write(self, x: float, y: float, text: str, **style: Any) -> None:
+        """Plain text (a dollar sign is one), its top left corner at x, y unless told otherwise."""
+        usual: dict[str, Any] = {"va": "top", "color": INK, "parse_math": False}
+        self.figure.text(x / self.width, 1 - y / self.height, text, **(usual | style))
+
+    def save(self, path: Path) -> None:
+        """Write a PNG that appears whole or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        self.figure.savefig(partial, format="png", dpi="figure")
+        partial.replace(path)
+
+
+def draw_curves(metrics_csv: Path, path: Path) -> None:
+    """A PNG of the loss and of the training score of each task, epoch by epoch.
+
+    Args:
+        metrics_csv: with columns ``epoch``, ``loss``, ``lr`` and a ``train_<task>`` per task.
+        path: of the PNG.
+    """
+    columns = _read(metrics_csv)
+    epoch = columns["epoch"]
+    scores = {k.removeprefix(_PREFIX): v for k, v in columns.items() if k.startswith(_PREFIX)}
+    names = {task: shortened(task, 24) for task in scores}
+    labels = 0.6 + 0.095 * max(map(len, names.values()), default=0)
+    page = Page(10, 4)
+    left, right = page.axes(0.6, 0.6, 3.7, 2.85), page.axes(5.4, 0.6, 4.5 - labels, 2.85)
+
+    _prepare(left, "Training loss", epoch)
+    left.plot(
+        epoch, columns["loss"], color=PALETTE[0], lw=2, marker=_marker(epoch), ms=4, clip_on=False
+    )
+    rate = left.twinx()
+    rate.plot(epoch, columns["lr"], color=MUTED, lw=0.9, ls=(0, (4, 3)), marker=_marker(epoch))
+    # Room below 0, where its number would meet that of the last epoch.
+    highest = float(np.nanmax(columns["lr"])) or 1.0
+    rate.set_ylim(-0.05 * highest, 1.05 * highest)
+    rate.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
+    rate.tick_params(labelsize=8, colors=MUTED, length=0)
+    rate.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
+    rate.yaxis.get_offset_text().set(size=8, color=MUTED)
+    rate.set_ylabel("learning rate (dashed)", size=8.5, color=MUTED)
+    rate.spines[:].set_visible(False)
+
+    _prepare(right, "Score on the training images", epoch)
+    right.set_ylim(0, 1.02)
+    ends = []
+    for number, (task, values) in enumerate(scores.items()):
+        colour = PALETTE[number % len(PALETTE)]
+        right.plot(epoch, values, color=colour, lw=2, marker=_marker(epoch), ms=4, clip_on=False)
+        known = values[np.isfinite(values)]
+        if len(known):
+            ends.append((float(known[-1]), task, colour))
+    ends.sort()
+    heights = spread([end for end, *_ in ends], apart=0.065, low=0.0, high=1.0)
+    for height, (end, task, colour) in zip(heights, ends, strict=True):
+        y = 0.6 + 2.85 * (1 - height / 1.02)
+        text = f"{names[task]}  {end:.2f}"
+        page.write(10 - labels, y, text, va="center", size=9, weight="bold", color=colour)
+    page.save(path)
+
+
+def spread(values: list[float], *, apart: float, low: float, high: float) -> list[float]:
+    """Ascending ``values`` moved no further than it takes to be ``apart`` from each other.
+
+    >>> [round(v, 2) for v in spread([0.5, 0.5, 0.9], apart=0.1, low=0, high=1)]
+    [0.5, 0.6, 0.9]
+    """
+    apart = min(apart, (high - low) / max(len(values) - 1, 1))
+    placed: list[float] = []
+    for value in values:
+        placed.append(max(value, placed[-1] + apart if placed else low))
+    ceiling = high
+    for i in reversed(range(len(placed))):
+        placed[i] = min(placed[i], ceiling)
+        ceiling = placed[i] - apart
+    return placed
+
+
+def shortened(text: str, letters: int) -> str:
+    """``text``, its end cut off if it is longer than ``letters``."""
+    return text if len(text) <= letters else text[: letters - 1] + "…"
+
+
+def _prepare(axes: Axes, title: str, epoch: Values) -> None:
+    axes.set_title(title, loc="left", size=11, weight="bold", color=INK, pad=10)
+    axes.set_xlabel("epoch", size=9, color=MUTED)
+    around = 0.5 if len(epoch) == 1 else 0.0
+    axes.set_xlim(float(epoch[0]) - around, float(epoch[-1]) + around)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_locator(AutoLocator())
+    axes.grid(axis="y", color=RULE, lw=0.7)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=9, colors=MUTED, length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(RULE)
+
+
+def _marker(epoch: Values) -> str:
+    """A line through a single epoch would not be seen."""
+    return "o" if len(epoch) < 2 else ""
+
+
+def _read(path: Path) -> dict[str, Values]:
+    if not path.is_file():
+        raise RunError(f"{path}: there is no such file, so there are no curves to draw")
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    if not rows:
+        raise RunError(f"{path}: no epoch is in it yet, train for at least one")
+    missing = {"epoch", "loss", "lr"} - set(rows[0])
+    if missing:
+        raise RunError(f"{path}: has no column {', '.join(sorted(missing))}: it is not a run's log")
+    try:
+        return {name: np.array([float(row[name]) for row in rows]) for name in rows[0]}
+    except (TypeError, ValueError) as error:
+        raise RunError(f"{path}: a value in it is no number ({error})") from error

@@ -1,0 +1,94 @@
+"""Training curves: a picture comes out of any log that a run can leave."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from PIL import Image as PILImage
+
+from ips.errors import RunError
+from ips.explain import draw_curves
+from ips.explain.curves import Page, shortened, spread
+
+HEAD = "epoch,step,loss,train_majority,train_multi,lr,seconds\n"
+
+
+def log(folder: Path, text: str) -> Path:
+    path = folder / "metrics.csv"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "1,3,2.7,0.1,0,0.001,5\n",
+        "1,3,2.7,0.1,0,0.001,5\n2,6,2.1,0.5,0.3,0.0005,5\n",
+        "1,3,nan,nan,0.2,0,5\n2,6,nan,nan,0.3,0,5\n",
+    ],
+    ids=["one epoch", "two epochs", "nothing but nan"],
+)
+def test_a_picture_is_written_and_nothing_else(tmp_path: Path, rows: str) -> None:
+    picture = tmp_path / "figures" / "training.png"
+    draw_curves(log(tmp_path, HEAD + rows), picture)
+    with PILImage.open(picture) as image:
+        assert image.size == (1500, 600)
+    assert list(picture.parent.iterdir()) == [picture]
+
+
+def test_a_failed_write_leaves_the_old_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture = tmp_path / "a.png"
+    picture.write_bytes(b"old")
+    page = Page(1, 1)
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(page.figure, "savefig", fail)
+    with pytest.raises(OSError, match="full"):
+        page.save(picture)
+    assert picture.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (HEAD, "no epoch"),
+        ("epoch,loss\n1,2\n", "no column lr"),
+        (HEAD + "1,3,2.7,high,0,0.001,5\n", "no number"),
+        (HEAD + "1,3,2.7\n", "no number"),
+    ],
+)
+def test_what_is_no_log_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        draw_curves(log(tmp_path, text), tmp_path / "a.png")
+
+
+def test_a_missing_log_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no such file"):
+        draw_curves(tmp_path / "metrics.csv", tmp_path / "a.png")
+
+
+def test_labels_keep_their_distance_and_stay_inside() -> None:
+    values = [0.0, 0.0, 0.5, 0.97, 0.98, 1.0]
+    placed = spread(values, apart=0.1, low=0.0, high=1.0)
+    gaps = [b - a for a, b in pairwise(placed)]
+    assert min(gaps) >= 0.1 - 1e-9
+    assert placed[0] >= 0
+    assert placed[-1] <= 1
+    assert placed[2] == 0.5
+    assert spread([], apart=0.1, low=0.0, high=1.0) == []
+
+
+def test_more_labels_than_fit_share_the_room() -> None:
+    placed = spread([0.5] * 21, apart=0.1, low=0.0, high=1.0)
+    assert placed == pytest.approx([i / 20 for i in range(21)])
+
+
+def test_long_names_are_cut() -> None:
+    assert shortened("majority", 8) == "majority"
+    assert shortened("majority", 5) == "majo…"

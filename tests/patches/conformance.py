@@ -1,0 +1,86 @@
+"""What any patch source must do, whatever is behind it.
+
+A test class inherits from ``PatchSourceConformance`` and gives two fixtures: ``source``, and
+``expected``, all of its patches as one tensor.
+"""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from ips.errors import PatchError
+from ips.patches import PatchSource
+
+
+class PatchSourceConformance:
+    def test_it_is_a_patch_source(self, source: PatchSource) -> None:
+        assert isinstance(source, PatchSource)
+        assert source.name
+
+    def test_its_length_coordinates_and_shape_agree(
+        self, source: PatchSource, expected: Tensor
+    ) -> None:
+        assert len(source) == len(expected)
+        assert source.shape == tuple(expected.shape[1:])
+        assert source.coords.shape == (len(source), 2)
+        assert source.coords.dtype == np.int64
+        assert source.extent is None or source.extent > 0
+
+    def test_all_patches_are_read_in_their_order(
+        self, source: PatchSource, expected: Tensor
+    ) -> None:
+        patches = source.read(range(len(source)))
+        assert patches.dtype == expected.dtype
+        assert torch.equal(patches, expected)
+
+    def test_pixels_are_bytes_and_features_are_floats(self, source: PatchSource) -> None:
+        patches = source.read([0])
+        assert patches.dtype == torch.uint8 if patches.dim() == 4 else patches.is_floating_point()
+
+    def test_only_what_is_asked_for_is_read_in_the_order_asked(
+        self, source: PatchSource, expected: Tensor
+    ) -> None:
+        last = len(source) - 1
+        for indices in ([last], [last, 0], [0, last, 0, 0], list(range(last, -1, -2))):
+            assert torch.equal(source.read(indices), expected[indices])
+
+    def test_numbers_may_come_as_a_list_an_array_a_tensor_or_a_range(
+        self, source: PatchSource, expected: Tensor
+    ) -> None:
+        for indices in ([1, 0], np.array([1, 0]), torch.tensor([1, 0]), range(1, -1, -1)):
+            assert torch.equal(source.read(indices), expected[[1, 0]])
+
+    def test_reading_nothing_gives_nothing(self, source: PatchSource) -> None:
+        assert source.read([]).shape == (0, *source.shape)
+
+    def test_a_number_no_patch_has_is_named(self, source: PatchSource) -> None:
+        for wrong in (len(source), -1):
+            with pytest.raises(PatchError, match=f"no patch {wrong}"):
+                source.read([0, wrong])
+
+    def test_what_was_read_can_be_changed_without_harm(
+        self, source: PatchSource, expected: Tensor
+    ) -> None:
+        source.read([0, 1]).zero_()
+        assert torch.equal(source.read([0, 1]), expected[:2])
+
+    def test_it_travels_to_a_worker_before_and_after_a_read(
+        self, source: PatchSource, expected: Tensor
+    ) -> None:
+        for _ in range(2):
+            copy = pickle.loads(pickle.dumps(source))
+            assert (copy.name, len(copy), copy.extent) == (source.name, len(source), source.extent)
+            assert np.array_equal(copy.coords, source.coords)
+            assert torch.equal(copy.read([1]), expected[[1]])
+            source.read([0])
+
+    def test_threads_may_read_at_the_same_time(self, source: PatchSource, expected: Tensor) -> None:
+        with ThreadPoolExecutor(4) as pool:
+            read = pool.map(source.read, [[i] for i in range(len(source))] * 3)
+            assert torch.equal(torch.cat(list(read)), expected.repeat(3, *[1] * len(source.shape)))

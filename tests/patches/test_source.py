@@ -1,0 +1,117 @@
+"""Every source through the conformance class, and what is special about the one in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from conformance import PatchSourceConformance
+from PIL import Image as Pillow
+from torch import Tensor
+
+from ips.errors import PatchError
+from ips.images import open_image
+from ips.images.array import ArrayImage
+from ips.patches import MemoryPatches, PatchSource
+from ips.patches.features import open_features
+from ips.patches.image import ImagePatches
+
+PIXELS = torch.randint(256, (9, 3, 8, 8), dtype=torch.uint8)
+FEATURES = torch.randn(9, 5)
+IMAGE = np.random.default_rng(0).integers(256, size=(20, 26, 3), dtype=np.uint8)
+
+
+def cut(image: np.ndarray, size: int, stride: int) -> Tensor:
+    """Patch after patch, row by row."""
+    height, width, _ = image.shape
+    return torch.stack(
+        [
+            torch.from_numpy(image[y : y + size, x : x + size].copy()).permute(2, 0, 1)
+            for y in range(0, height - size + 1, stride)
+            for x in range(0, width - size + 1, stride)
+        ]
+    )
+
+
+class TestPixelsInMemory(PatchSourceConformance):
+    @pytest.fixture
+    def source(self) -> PatchSource:
+        return MemoryPatches(PIXELS.clone())
+
+    @pytest.fixture
+    def expected(self) -> Tensor:
+        return PIXELS
+
+
+class TestFeaturesInMemory(PatchSourceConformance):
+    @pytest.fixture
+    def source(self) -> PatchSource:
+        return MemoryPatches(FEATURES.clone())
+
+    @pytest.fixture
+    def expected(self) -> Tensor:
+        return FEATURES
+
+
+class TestArrayImage(PatchSourceConformance):
+    @pytest.fixture
+    def source(self) -> PatchSource:
+        return ImagePatches(ArrayImage(IMAGE), patch_size=8, stride=6)
+
+    @pytest.fixture
+    def expected(self) -> Tensor:
+        return cut(IMAGE, 8, 6)
+
+
+class TestImageFile(PatchSourceConformance):
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> Iterator[PatchSource]:
+        Pillow.fromarray(IMAGE).save(tmp_path / "image.png")
+        image = open_image(tmp_path / "image.png")
+        with ImagePatches(image, patch_size=8, stride=6) as source:
+            yield source
+
+    @pytest.fixture
+    def expected(self) -> Tensor:
+        return cut(IMAGE, 8, 6)
+
+
+class TestFeatureFile(PatchSourceConformance):
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> PatchSource:
+        with h5py.File(tmp_path / "bag.h5", "w") as file:
+            file["features"] = FEATURES.numpy()
+            file["coords"] = np.arange(18).reshape(9, 2)
+        return open_features(tmp_path / "bag.h5")
+
+    @pytest.fixture
+    def expected(self) -> Tensor:
+        return FEATURES
+
+
+def test_coordinates_and_extent_are_kept_where_given() -> None:
+    coords = np.arange(18).reshape(9, 2)
+    source = MemoryPatches(PIXELS, coords=coords, extent=32, name="slide 7")
+    assert source.coords.tolist() == coords.tolist()
+    assert (source.extent, source.name) == (32, "slide 7")
+
+
+def test_without_coordinates_patches_stand_in_one_row() -> None:
+    assert MemoryPatches(PIXELS).coords[:3].tolist() == [[0, 0], [8, 0], [16, 0]]
+    assert MemoryPatches(PIXELS).extent == 8
+    assert MemoryPatches(FEATURES).coords[:3].tolist() == [[0, 0], [1, 0], [2, 0]]
+    assert MemoryPatches(FEATURES).extent is None
+
+
+def test_neither_patches_nor_features_is_an_error() -> None:
+    with pytest.raises(PatchError, match=r"\(9, 3, 8\)"):
+        MemoryPatches(PIXELS[..., 0])
+
+
+def test_too_few_coordinates_are_an_error() -> None:
+    with pytest.raises(PatchError, match="9 patches but 2 coordinates"):
+        MemoryPatches(PIXELS, coords=np.zeros((2, 2), dtype=np.int64))

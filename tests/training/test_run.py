@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from safetensors import safe_open
+from safetensors.torch import load_file
+from tiny import tiny
+
+from ips.config import parse_config, read_yaml
+from ips.errors import ConfigError, IPSError, RunError
+from ips.models import LOADS
+from ips.training import build_data, build_model, evaluate, load_model, resolve, train
+from ips.training.loading import collate
+from ips.training.module import Learner
+
+CONSOLE = Console(quiet=True)
+
+
+def test_a_run_folder_holds_everything(tmp_path: Path) -> None:
+    config = tiny()
+    train(config, tmp_path / "run", console=CONSOLE)
+    scores, _, _ = evaluate(tmp_path / "run", console=CONSOLE)
+    run = tmp_path / "run"
+    assert json.loads((run / "test.json").read_text()) == scores
+    assert set(scores) == {"majority", "multi"}
+    assert all(0 <= score <= 1 for score in scores.values())
+    saved = parse_config(read_yaml(run / "config.yaml"), source="saved")
+    assert saved == resolve(config, build_data(config))
+    rows = metrics(run)
+    assert [row["epoch"] for row in rows] == ["1", "2", "3"]
+    assert float(rows[-1]["lr"]) < float(rows[0]["lr"])
+    assert (run / "checkpoints" / "last.ckpt").is_file()
+    assert list((run / "tensorboard").glob("events.*"))
+    with safe_open(run / "model.safetensors", framework="pt") as file:
+        assert json.loads(file.metadata()["config"])["select"]["keep"] == 4
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_gives_others(tmp_path: Path) -> None:
+    same = [weights(train(tiny(), tmp_path / name, console=CONSOLE)) for name in "ab"]
+    other = weights(train(tiny("train.seed=1"), tmp_path / "c", console=CONSOLE))
+    assert torch.equal(same[0], same[1])
+    assert not torch.equal(same[0], other)
+
+
+class PowerCutError(Exception):
+    """Stands for a power cut."""
+
+
+@pytest.mark.parametrize("step", [4, 6], ids=["in an epoch", "at the end of one"])
+def test_interrupted_and_resumed_ends_with_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    whole = weights(train(tiny(), tmp_path / "whole", console=CONSOLE))
+    ordinary = Learner.training_step
+
+    def interrupted(self: Learner, batch: Any, batch_idx: int) -> torch.Tensor:
+        if self.global_step == step:
+            raise PowerCutError
+        return ordinary(self, batch, batch_idx)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "training_step", interrupted)
+        with pytest.raises(PowerCutError):
+            train(tiny(), tmp_path / "cut", console=CONSOLE)
+    torch.manual_seed(12345)  # a new process has another state of chance
+    resumed = weights(train(tiny(), tmp_path / "cut", resume=True, console=CONSOLE))
+    assert torch.equal(whole, resumed)
+    rows = metrics(tmp_path / "cut")
+    assert [row["epoch"] for row in rows] == ["1", "2", "3"]
+
+
+def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
+    first = weights(train(tiny(), tmp_path / "run", console=CONSOLE))
+    again = weights(train(tiny(), tmp_path / "run", resume=True, console=CONSOLE))
+    assert torch.equal(first, again)
+
+
+def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
+    train(tiny("train.epochs=1"), tmp_path / "run", console=CONSOLE)
+    with pytest.raises(RunError, match="holds a run already"):
+        train(tiny("train.epochs=1"), tmp_path / "run", console=CONSOLE)
+    with pytest.raises(RunError, match=r"other settings \(select.keep\)"):
+        train(
+            tiny("train.epochs=1", "select.keep=5"), tmp_path / "run", resume=True, console=CONSOLE
+        )
+
+
+def test_the_loading_strategies_give_the_same_loss() -> None:
+    config = tiny()
+    data = build_data(config)
+    config = resolve(config, data)
+    losses = []
+    for load in LOADS:
+        torch.manual_seed(0)
+        net = build_model(config)
+        sources, labels = collate([data.train[i] for i in range(4)], load=load)
+        chosen = net.select(sources, load=load, seed=3)
+        torch.manual_seed(1)  # dropout
+        output = net(chosen.patches, chosen.selection)
+        losses.append(
+            torch.nn.functional.cross_entropy(output.logits["majority"], labels["majority"])
+        )
+    assert torch.allclose(losses[0], losses[1])
+    assert torch.allclose(losses[0], losses[2])
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_every_loading_strategy_trains_to_the_same_weights(tmp_path: Path, load: str) -> None:
+    eager = weights(train(tiny("train.epochs=1"), tmp_path / "eager", console=CONSOLE))
+    other = train(
+        tiny("train.epochs=1", f"select.load={load}"), tmp_path / "other", console=CONSOLE
+    )
+    assert torch.allclose(eager, weights(other), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["select.mode=exact"],
+        ["select.mode=random"],
+        ["aggregate.name=gated-attention"],
+        ["encoder.freeze_norm=true", "train.slice=3"],
+        ["readout=null"],
+        ["train.workers=1"],
+    ],
+    ids=lambda settings: settings[0],
+)
+def test_every_way_trains(tmp_path: Path, settings: list[str]) -> None:
+    train(tiny("train.epochs=1", *settings), tmp_path / "run", console=CONSOLE)
+    scores, _, _ = evaluate(tmp_path / "run", console=CONSOLE)
+    assert len(scores) == 2
+
+
+def test_slices_are_refused_where_they_would_not_be_exact(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"train\.slice=3.*freeze_norm"):
+        train(tiny("train.slice=3"), tmp_path / "run", console=CONSOLE)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
+    with pytest.raises(IPSError, match="the loss became nan in step"):
+        train(tiny("train.lr=1e30", "train.warmup=0"), tmp_path / "run", console=CONSOLE)
+
+
+def test_a_saved_model_answers_as_before(tmp_path: Path) -> None:
+    net = train(tiny("train.epochs=1"), tmp_path / "run", console=CONSOLE)
+    loaded, config = load_model(tmp_path / "run")
+    source, _ = build_data(config).test[0]
+    before, after = net.predict(source), loaded.predict(source)
+    assert torch.equal(before.indices, after.indices)
+    for task in before.logits:
+        assert torch.allclose(before.logits[task], after.logits[task], atol=1e-6)
+
+
+class TestBadRunFolders:
+    def test_missing(self, tmp_path: Path) -> None:
+        with pytest.raises(RunError, match="no such run folder"):
+            load_model(tmp_path / "nowhere")
+
+    def test_without_a_model(self, tmp_path: Path) -> None:
+        with pytest.raises(RunError, match=r"no model\.safetensors in it"):
+            load_model(tmp_path)
+
+    def test_damaged(self, tmp_path: Path) -> None:
+        (tmp_path / "model.safetensors").write_bytes(b"not a model")
+        with pytest.raises(RunError, match="damaged"):
+            load_model(tmp_path)
+
+    def test_cut_short(self, tmp_path: Path) -> None:
+        train(tiny("train.epochs=1"), tmp_path / "run", console=CONSOLE)
+        model = tmp_path / "run" / "model.safetensors"
+        model.write_bytes(model.read_bytes()[:-100])
+        with pytest.raises(RunError, match="damaged"):
+            load_model(tmp_path / "run")
+
+
+def metrics(run: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader((run / "metrics.csv").read_text().splitlines()))
+
+
+def weights(net: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in net.parameters()])
+
+
+def test_nothing_of_the_shadow_copy_is_saved(tmp_path: Path) -> None:
+    train(tiny("train.epochs=1"), tmp_path / "run", console=CONSOLE)
+    names = set(load_file(tmp_path / "run" / "model.safetensors"))
+    assert all(
+        name.split(".")[0] in ("encoder", "aggregator", "heads", "readout") for name in names
+    )
