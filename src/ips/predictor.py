@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -11,7 +12,12 @@ from torch import Tensor
 from ips.config import Config
 from ips.models import IPSNet, Prediction
 from ips.patches import PatchSource
-from ips.training import load_model, open_source
+from ips.patches.features import split_address
+from ips.scores import ScoreFile
+from ips.training import RunFolder, load_model, open_source
+
+# From this many patches on, what has been scored is kept in a file until the image is answered.
+_LARGE = 10_000
 
 
 class Predictor:
@@ -20,20 +26,44 @@ class Predictor:
     Args:
         net: a trained model.
         config: that it was trained with.
+        run: its folder; what an interrupted look at a very large image had found is kept there.
     """
 
-    def __init__(self, net: IPSNet, config: Config) -> None:
+    def __init__(self, net: IPSNet, config: Config, *, run: Path | None = None) -> None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.net, self.config = net.to(device).eval(), config
+        self.net, self.config, self._run = net.to(device).eval(), config, run
 
     def open(self, path: str | Path) -> PatchSource:
         """The patches of a file, as the model was trained on them."""
         return open_source(path, self.config.patches)
 
-    def predict(self, image: str | Path | PatchSource) -> Prediction:
-        """What the model says of an image file, or of patches that are open already."""
-        source = self.open(image) if isinstance(image, str | Path) else image
-        return self.net.predict(source, load="lazy")
+    def predict(
+        self, image: str | Path | PatchSource, *, progress: Callable[[int], None] | None = None
+    ) -> Prediction:
+        """What the model says of an image file, or of patches that are open already.
+
+        ``progress`` hears how many patches have been looked at. A look at a large file that is
+        interrupted goes on where it was when the same file is asked about again.
+        """
+        source = image if not isinstance(image, str | Path) else self.open(image)
+        table = None
+        if isinstance(image, str | Path) and self._run is not None and len(source) >= _LARGE:
+            path = self._run / "unfinished" / f"{self._key(Path(image))}.scores"
+            channels = self.net.aggregator.channels
+            table = ScoreFile(path, len(source), channels, progress=progress or (lambda done: None))
+        prediction = self.net.predict(source, load="lazy", table=table)
+        if table is not None:
+            table.remove()
+        return prediction
+
+    def _key(self, image: Path) -> str:
+        """Changes with the model, the file and how it is cut: scores of another are not ours."""
+        assert self._run is not None
+        facts = [self.config.patches.model_dump_json()]
+        for path in (RunFolder(self._run).model, split_address(image)[0]):
+            stat = path.stat()
+            facts += [str(image.resolve()), str(stat.st_size), str(stat.st_mtime_ns)]
+        return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:24]
 
     def class_name(self, task: str, number: int) -> str:
         """What class ``number`` of ``task`` is called."""
@@ -94,4 +124,4 @@ def load(run: str | Path) -> Predictor:
     >>> predictor.predict("image.png").probabilities["majority"]  # doctest: +SKIP
     """
     net, config = load_model(Path(run))
-    return Predictor(net, config)
+    return Predictor(net, config, run=Path(run))

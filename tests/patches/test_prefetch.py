@@ -54,6 +54,14 @@ def test_blocks_are_all_patches_once_and_in_order(count: int, ahead: int) -> Non
     assert len(source.reads) == len(blocks)
 
 
+@pytest.mark.parametrize("start", [0, 1, 7, 22, 23])
+def test_reading_may_start_further_on(start: int) -> None:
+    blocks = prefetch(Watched(23), size=4, device=CPU, start=start)
+    assert [number for indices, _ in blocks for number in indices.tolist()] == (
+        list(range(start, 23))
+    )
+
+
 @pytest.mark.parametrize("ahead", [1, 2, 5])
 def test_no_more_than_the_blocks_ahead_are_read(ahead: int) -> None:
     source = Watched(40)

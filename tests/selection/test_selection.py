@@ -190,6 +190,14 @@ def test_ties_are_broken_by_the_order(mode: str, order: list[int], keep: int, ch
     assert chosen.indices.tolist() == order[:keep]
 
 
+def test_a_tie_of_a_later_step_is_broken_by_the_order_too() -> None:
+    """Beside a logit of 2,000 every other score is 0, so patch 1 is no longer above patch 0."""
+    logits = torch.tensor([[0.0], [1.0], [-5.0], [2_000.0]])
+    assert selection.iterative(logits, keep=2, chunk=1).indices.tolist() == [3, 0]
+    backwards = selection.iterative(logits, keep=2, chunk=1, order=torch.tensor([1, 0, 2, 3]))
+    assert backwards.indices.tolist() == [3, 1]
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("wrong", [{"keep": 0}, {"keep": -1}, {"chunk": 0}])
 def test_nothing_to_keep_or_to_look_at_is_an_error(mode: str, wrong: dict[str, int]) -> None:

@@ -33,7 +33,7 @@ class Agreement:
 
     def __str__(self) -> str:
         if self.equal == self.images:
-            return f"same {self.patches:,} patches in all {self.images} images"
+            return f"the same {self.patches:,} patches, {self.equal} of {self.images} images equal"
         return (
             f"same set in {self.equal} of {self.images} images; {self.different} of "
             f"{self.patches:,} patches differ, {self.twins} of them only in place"

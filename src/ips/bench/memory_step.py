@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -78,12 +77,14 @@ def _ips_step(
 def _cnn_step(
     cnn: CNN, optimizer: torch.optim.Optimizer, paths: list[Path], labels: dict[str, Tensor]
 ) -> None:
-    pixels = []
-    for path in paths:
-        with open_image(path) as image:
-            pixels.append(image.read_region((0, 0), 0, image.dimensions))
-    images = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2)  # (B, 1, h, w)
-    loss = loss_of(cnn(images.float() / 255), labels)
+    files = [open_image(path) for path in paths]
+    width, height = files[0].dimensions
+    images = torch.empty(len(files), 1, height, width)
+    for image, file in zip(images, files, strict=True):
+        pixels = file.read_region((0, 0), 0, (width, height))  # (h, w, 1)
+        image.copy_(torch.from_numpy(pixels).squeeze(-1)).div_(255)
+        file.close()
+    loss = loss_of(cnn(images), labels)
     loss.backward()
     optimizer.step()
 

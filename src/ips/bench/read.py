@@ -75,7 +75,7 @@ def bench_read(
         header=("reader", *(f"{order}, patches/s" for order in ORDERS)),
         rows=[(name, *(f"{r:,.0f}" for r in kinds.values())) for name, kinds in rate.items()],
         notes=[
-            f"reading ahead: {ahead['ratio']} times as fast as reading, then embedding; "
+            f"reading ahead: {ahead['ratio']} times as fast as one after the other; "
             f"{100 * ahead['hidden']:.0f} % of the shorter of the two is hidden"
         ],
         figure=grouped_bars(
@@ -153,5 +153,5 @@ def _ahead(
     return {
         "seconds": taken.seconds,
         "ratio": taken.ratio("reading ahead", to="one after the other"),
-        "hidden": saved / shorter,
+        "hidden": max(saved, 0.0) / shorter,
     }

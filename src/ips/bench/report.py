@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,9 +39,10 @@ class Report:
         data = {"benchmark": self.name, **self.data, "notes": self.notes}
         part = folder / f".{self.name}.part"
         part.write_text(json.dumps(data, indent=2, default=_plain) + "\n", encoding="utf-8")
-        os.replace(part, text)
-        FigureCanvasAgg(self.figure).print_png(part)
-        os.replace(part, picture)
+        part.replace(text)
+        FigureCanvasAgg(self.figure)  # draws without a screen
+        self.figure.savefig(part, format="png")
+        part.replace(picture)
         return [text, picture]
 
 

@@ -125,7 +125,7 @@ def every_patch() -> Iterator[None]:
 
 
 def _rows(case: dict[str, Any]) -> list[tuple[str, ...]]:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for arm, seconds in case["seconds"].items():
         ratio, agreement = case["ratios"].get(arm, 1), case["agreement"].get(arm, "")
         rows.append((case["case"], arm, f"{median(seconds):.3f}", str(ratio), str(agreement)))

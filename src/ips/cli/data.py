@@ -35,7 +35,7 @@ def megapixel_mnist(
 ) -> None:
     """Five digits among noise on large images, stored sparsely; the paper's numbers by default."""
     from ips.data import save_megapixel_mnist
-    from ips.training.callbacks import progress_bar
+    from ips.progress import progress_bar
 
     with progress_bar(err) as bar:
         task = bar.add_task("writing", total=train + test, note="")

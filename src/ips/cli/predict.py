@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from ips.cli.app import app, out, say, told
+from ips.cli.app import app, err, out, say, told
 
 if TYPE_CHECKING:
     from ips.models import Prediction
+    from ips.patches import PatchSource
     from ips.predictor import Predictor
 
 
@@ -38,8 +39,7 @@ def predict(
     failed = 0
     for path in images:
         try:
-            source = predictor.open(path)
-            prediction = predictor.predict(source)
+            source, prediction = _look(predictor, path)
         except IPSError as error:
             say(f"ips: {error}")
             failed += 1
@@ -62,6 +62,16 @@ def predict(
         _print(answers)
     if failed:
         raise typer.Exit(1)
+
+
+def _look(predictor: Predictor, path: str) -> tuple[PatchSource, Prediction]:
+    from ips.progress import progress_bar
+
+    source = predictor.open(path)
+    with progress_bar(err, transient=True) as bar:
+        task = bar.add_task(Path(path).name, total=len(source), note="patches")
+        prediction = predictor.predict(path, progress=lambda done: bar.update(task, completed=done))
+    return source, prediction
 
 
 def _answer(path: str, prediction: Prediction, predictor: Predictor) -> dict[str, Any]:

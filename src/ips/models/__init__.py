@@ -2,5 +2,6 @@
 
 from ips.models.ips import LOADS, IPSNet, Load, Output, Selected
 from ips.models.prediction import Prediction
+from ips.models.table import ScoreTable
 
-__all__ = ["LOADS", "IPSNet", "Load", "Output", "Prediction", "Selected"]
+__all__ = ["LOADS", "IPSNet", "Load", "Output", "Prediction", "ScoreTable", "Selected"]

@@ -108,4 +108,4 @@ def micro_batch(shape: torch.Size | tuple[int, ...], device: torch.device) -> in
     if len(shape) < 3:
         return _ROWS.get(device.type, _ROWS["cuda"])
     fit = _PIXELS.get(device.type, _PIXELS["cuda"]) // (shape[-1] * shape[-2])
-    return 1 << max(fit.bit_length() - 1, 2)
+    return 1 << max(fit.bit_length() - 1, 3)

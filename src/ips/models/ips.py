@@ -19,6 +19,7 @@ from ips.errors import ConfigError, PatchError
 from ips.models.embedding import EmbeddingPass, SelectionEncoder, micro_batch
 from ips.models.prediction import Prediction
 from ips.models.shortlist import Shortlist
+from ips.models.table import ScoreTable, empty_table
 from ips.nn import Aggregator, Head, PatchReadout, evaluating, sinusoidal_position
 from ips.patches import MemoryPatches, PatchSource, pad, prefetch
 from ips.selection import Mode, Selection
@@ -124,6 +125,7 @@ class IPSNet(nn.Module):
         load: Load = "eager",
         seed: int = 0,
         embeddings: bool = False,
+        tables: Sequence[ScoreTable] | None = None,
     ) -> Selected:
         """Choose M patches of each image, in evaluation and no-gradient mode (Sect. 2.1).
 
@@ -133,26 +135,38 @@ class IPSNet(nn.Module):
                 of one image, ``lazy`` those of one micro-batch. All select the same patches.
             seed: of the order in which patches are looked at.
             embeddings: hand over the embeddings of the patches chosen.
+            tables: one per image to put the logits in, perhaps begun already.
         """
         for source in sources:
             self._check(source)
+        S = 0 if self.mode == "random" else self.aggregator.channels
         with evaluating(self):
             if load == "eager":
-                return self._select([self._resident(s) for s in sources], seed, embeddings)
+                tables = tables or [empty_table(len(s), S, device=self.device) for s in sources]
+                return self._select(
+                    [self._resident(s) for s in sources], tables, seed=seed, embeddings=embeddings
+                )
             groups = []
-            for source in sources:
+            for b, source in enumerate(sources):
+                table = tables[b] if tables else empty_table(len(source), S, device=self.device)
                 one = self._resident(source) if load == "sequential" else source
-                groups.append(self._select([one], seed, embeddings))
+                groups.append(self._select([one], [table], seed=seed, embeddings=embeddings))
             return _join(groups)
 
-    def _select(self, sources: Sequence[PatchSource], seed: int, embeddings: bool) -> Selected:
+    def _select(
+        self,
+        sources: Sequence[PatchSource],
+        tables: Sequence[ScoreTable],
+        *,
+        seed: int,
+        embeddings: bool,
+    ) -> Selected:
         embed = self._fast.begin()
         lists = [Shortlist(2 * self.keep) for _ in sources]
-        tables = [
-            self._score(source, embed, shortlist if embeddings else None)
-            for source, shortlist in zip(sources, lists, strict=True)
-        ]
-        logits, mask = pad(tables)  # (B, N, S), (B, N)
+        if self.mode != "random":
+            for source, table, shortlist in zip(sources, tables, lists, strict=True):
+                self._score(source, table, embed, shortlist if embeddings else None)
+        logits, mask = pad([table.logits.to(self.device) for table in tables])  # (B, N, S), (B, N)
         order = selection.shuffled(mask, seed=seed)
         choose = getattr(selection, self.mode)
         chosen: Selection = choose(logits, keep=self.keep, chunk=self.chunk, mask=mask, order=order)
@@ -165,21 +179,21 @@ class IPSNet(nn.Module):
         return Selected(selection=chosen, patches=pad(patches)[0], embeddings=found)
 
     def _score(
-        self, source: PatchSource, embed: EmbeddingPass, shortlist: Shortlist | None
-    ) -> Tensor:
-        """Logits ``(N, S)`` of every patch; the embeddings are let go, but for a short list."""
-        if self.mode == "random":
-            return torch.empty(len(source), 0, device=self.device)
+        self,
+        source: PatchSource,
+        table: ScoreTable,
+        embed: EmbeddingPass,
+        shortlist: Shortlist | None,
+    ) -> None:
+        """Fill in the logits of every patch; embeddings are let go, but for a short list."""
         score = self.aggregator.scorer()
-        table = torch.empty(len(source), self.aggregator.channels, device=self.device)
-        size = micro_batch(source.shape, self.device)
-        for indices, patches in _blocks(source, size, self.device):
+        for indices, patches in _blocks(source, table.done, self.device):
             x = embed(patches)  # (n, D)
-            logits = score(self._placed(x, indices.to(self.device)))  # (n, S)
-            table[indices] = logits.to(table.dtype)
+            index = indices.to(self.device)
+            logits = score(self._placed(x, index))  # (n, S)
+            table.add(logits)
             if shortlist is not None:
-                shortlist.add(indices.to(self.device), logits, x)
-        return table
+                shortlist.add(index, logits, x)
 
     # The forward step
 
@@ -221,15 +235,28 @@ class IPSNet(nn.Module):
 
     # Both steps
 
-    def predict(self, source: PatchSource, *, load: Load = "lazy", seed: int = 0) -> Prediction:
+    def predict(
+        self,
+        source: PatchSource,
+        *,
+        load: Load = "lazy",
+        seed: int = 0,
+        table: ScoreTable | None = None,
+    ) -> Prediction:
         """Select and aggregate: the answer for one image, and where it was found."""
-        return self.predict_batch([source], load=load, seed=seed)[0]
+        tables = None if table is None else [table]
+        return self.predict_batch([source], load=load, seed=seed, tables=tables)[0]
 
     def predict_batch(
-        self, sources: Sequence[PatchSource], *, load: Load = "lazy", seed: int = 0
+        self,
+        sources: Sequence[PatchSource],
+        *,
+        load: Load = "lazy",
+        seed: int = 0,
+        tables: Sequence[ScoreTable] | None = None,
     ) -> list[Prediction]:
         """The same for several images at once; each patch is embedded once."""
-        chosen = self.select(sources, load=load, seed=seed, embeddings=True)
+        chosen = self.select(sources, load=load, seed=seed, embeddings=True, tables=tables)
         assert chosen.embeddings is not None
         with evaluating(self):
             output = self.aggregate(chosen.embeddings, chosen.selection)
@@ -307,14 +334,15 @@ class IPSNet(nn.Module):
 
 
 def _blocks(
-    source: PatchSource, size: int, device: torch.device
+    source: PatchSource, start: int, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """All patches of a source in its own order, as (indices, patches on the device)."""
+    """The patches of a source from ``start`` on, as (indices, patches on the device)."""
+    size = micro_batch(source.shape, device)
     if isinstance(source, MemoryPatches):  # nothing to read, and repeats show in a large block
-        for indices in torch.arange(len(source)).split(16 * size):
+        for indices in torch.arange(start, len(source)).split(16 * size):
             yield indices, source.patches[indices[0] : indices[-1] + 1].to(device)
     else:
-        yield from prefetch(source, size=size, device=device)
+        yield from prefetch(source, size=size, device=device, start=start)
 
 
 def _words(shape: tuple[int, ...]) -> str:

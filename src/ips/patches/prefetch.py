@@ -13,9 +13,9 @@ from ips.patches.source import PatchSource
 
 
 def prefetch(
-    source: PatchSource, *, size: int, device: torch.device, ahead: int = 2
+    source: PatchSource, *, size: int, device: torch.device, start: int = 0, ahead: int = 2
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """All patches of ``source`` in its own order, ``size`` at a time, as (indices, patches).
+    """The patches from ``start`` on in their own order, ``size`` at a time, as (indices, patches).
 
     At most ``ahead`` blocks are being read while the caller works on the current one, so what is
     in memory does not depend on the number of patches. On a GPU the copy runs on a stream of its
@@ -31,7 +31,7 @@ def prefetch(
         with torch.cuda.stream(side):
             return patches.pin_memory().to(device, non_blocking=True)
 
-    blocks = iter(torch.arange(len(source)).split(size))
+    blocks = iter(torch.arange(start, len(source)).split(size))
     waiting: deque[tuple[Tensor, Future[Tensor]]] = deque()
     with ThreadPoolExecutor(max_workers=ahead, thread_name_prefix="ips-read") as pool:
         try:

@@ -11,30 +11,9 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
+from ips.progress import progress_bar
 from ips.training.module import Learner
-
-
-def progress_bar(console: Console) -> Progress:
-    """A bar that shows what is done, the time it took and the time left."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-        console=console,
-    )
 
 
 class Bar(Callback):

@@ -1,0 +1,206 @@
+"""Make a slide of any size: white background with scattered blobs of tissue, as a pyramidal TIFF.
+
+    python benchmarks/make_gigapixel.py slide.tif                # 131,072 px: 16 gigapixels
+    python benchmarks/make_gigapixel.py small.tif --side 8192
+
+A tile is drawn when its turn comes and forgotten once written, so memory does not depend on the
+size. The levels are drawn too, each from the same description of what is where.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import imagecodecs
+import numpy as np
+import numpy.typing as npt
+import tifffile
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+TILE = 256
+TEXTURE = 1024  # the texture repeats after this many pixels of level 0
+MPP = 0.25  # micrometres per pixel, as at 40x
+SMALLEST = 1024  # the pyramid ends at a level of about this side
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Blobs of tissue: round, with a wavy edge.
+
+    Attributes:
+        centres: (n, 2) x, y in level-0 pixels.
+        radii: (n,) mean radius.
+        waves: (n, 2) how many waves the edge has, and their phase.
+        tints: (n, 3) of the tissue, 0..1.
+        textures: of each level, (side, side, 3) darkness added by the cells.
+    """
+
+    centres: Floats
+    radii: Floats
+    waves: Floats
+    tints: Floats
+    textures: list[Floats]
+
+
+def make_scene(side: int, *, levels: int, seed: int) -> Scene:
+    rng = np.random.default_rng(seed)
+    count = 24
+    texture = _cells(rng)
+    textures = [texture]
+    while len(textures) < levels:
+        t = textures[-1]
+        if len(t) > 1:
+            t = t.reshape(len(t) // 2, 2, len(t) // 2, 2, 3).mean(axis=(1, 3))
+        textures.append(t)
+    tints = np.array([0.86, 0.60, 0.74]) + rng.uniform(-0.06, 0.06, (count, 3))
+    return Scene(
+        centres=rng.uniform(0.08, 0.92, (count, 2)).astype(np.float32) * side,
+        radii=rng.uniform(0.01, 0.045, count).astype(np.float32) * side,
+        waves=np.stack([rng.integers(3, 9, count), rng.uniform(0, 6, count)], 1).astype(np.float32),
+        tints=tints.astype(np.float32),
+        textures=textures,
+    )
+
+
+def _cells(rng: np.random.Generator) -> Floats:
+    """Dark nuclei and a fine grain that meet at the edges of the texture."""
+    dark = np.zeros((TEXTURE, TEXTURE), dtype=np.float32)
+    y, x = np.mgrid[-12:13, -12:13]
+    for _ in range(900):
+        shape = np.exp(-(((x * x + y * y) / rng.uniform(14, 50)) ** 2)).astype(np.float32)
+        column, row = rng.integers(TEXTURE, size=2)
+        at = np.ix_((row + y[:, 0]) % TEXTURE, (column + x[0]) % TEXTURE)
+        dark[at] = np.maximum(dark[at], shape)
+    grain = rng.normal(0, 0.03, (TEXTURE, TEXTURE, 1)).astype(np.float32)
+    nuclei = dark[..., None] * np.array([0.45, 0.42, 0.22], dtype=np.float32)
+    return (nuclei + grain).astype(np.float32)
+
+
+def tiles(scene: Scene, *, side: int, level: int, tick: Callable[[], None]) -> Iterator[bytes]:
+    """The tiles of a level, row by row, encoded; the background is encoded only once."""
+    scale = 2**level
+    across = -(-(side // scale) // TILE)
+    white = encode(np.full((TILE, TILE, 3), 255, dtype=np.uint8))
+    for row in range(across):
+        for column in range(across):
+            near = _near(scene, column * TILE * scale, row * TILE * scale, TILE * scale)
+            if len(near):
+                yield encode(draw(scene, near, column=column, row=row, level=level))
+            else:
+                yield white
+            tick()
+
+
+def _near(scene: Scene, x: int, y: int, extent: int) -> npt.NDArray[np.int64]:
+    """Numbers of the blobs that may touch a square."""
+    corner = np.array([x, y], dtype=np.float32)
+    closest = np.clip(scene.centres, corner, corner + extent)
+    distance = np.hypot(*(closest - scene.centres).T)
+    return np.flatnonzero(distance < 1.2 * scene.radii)
+
+
+def draw(
+    scene: Scene, near: npt.NDArray[np.int64], *, column: int, row: int, level: int
+) -> npt.NDArray[np.uint8]:
+    scale = 2**level
+    x = (np.arange(TILE, dtype=np.float32) + column * TILE + 0.5) * scale
+    y = (np.arange(TILE, dtype=np.float32)[:, None] + row * TILE + 0.5) * scale
+    texture = scene.textures[level]
+    at = [(np.arange(TILE) + start * TILE) % len(texture) for start in (row, column)]
+    # Stains are never even, and so no two tiles are the same though the texture repeats.
+    shade = 0.03 * (np.sin(x / 2311) + np.cos(y / 1709))  # (h, w)
+    cells = texture[np.ix_(*at)] + shade[..., None]  # (h, w, 3)
+    out = np.ones((TILE, TILE, 3), dtype=np.float32)
+    for i in near:
+        dx, dy = x - scene.centres[i, 0], y - scene.centres[i, 1]
+        edge = 1 + 0.15 * np.sin(scene.waves[i, 0] * np.arctan2(dy, dx) + scene.waves[i, 1])
+        inside = np.hypot(dx, dy) < scene.radii[i] * edge
+        out[inside] = scene.tints[i] - cells[inside]
+    return (out.clip(0, 1) * 255).astype(np.uint8)
+
+
+def encode(tile: npt.NDArray[np.uint8]) -> bytes:
+    """A tile as JPEG, as scanners store it."""
+    done: bytes = imagecodecs.jpeg8_encode(
+        tile, level=85, colorspace="rgb", outcolorspace="ycbcr", subsampling="420"
+    )
+    return done
+
+
+def write_slide(
+    path: Path, *, side: int, seed: int = 0, tick: Callable[[], None] = lambda: None
+) -> None:
+    """Write the slide beside its name, and give it the name once it is whole."""
+    sizes = level_sizes(side)
+    scene = make_scene(side, levels=len(sizes), seed=seed)
+    part = path.with_name(f".{path.name}.part")
+    options = {
+        "dtype": "uint8",
+        "tile": (TILE, TILE),
+        "photometric": "ycbcr",
+        "subsampling": (2, 2),
+        "compression": "jpeg",
+        "metadata": None,
+    }
+    try:
+        with tifffile.TiffWriter(part, bigtiff=True) as file:
+            for level, size in enumerate(sizes):
+                per_cm = 1e4 / (MPP * 2**level)
+                file.write(
+                    tiles(scene, side=side, level=level, tick=tick),
+                    shape=(size, size, 3),
+                    subifds=0 if level else len(sizes) - 1,
+                    subfiletype=1 if level else 0,
+                    resolution=(per_cm, per_cm),
+                    resolutionunit="CENTIMETER",
+                    **options,
+                )
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def level_sizes(side: int) -> list[int]:
+    sizes = [side]
+    while sizes[-1] // 2 >= SMALLEST:
+        sizes.append(sizes[-1] // 2)
+    return sizes
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Make a pyramidal TIFF that is mostly background.")
+    parser.add_argument("out", type=Path, metavar="OUT.tif")
+    parser.add_argument(
+        "--side", type=int, default=131_072, help="in pixels, %(default)s if left out"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of what is where")
+    given = parser.parse_args(words)
+    if given.side < TILE:
+        parser.error(f"--side {given.side}: take at least {TILE}")
+    columns = (
+        TextColumn("tiles"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(
+            "", total=sum((-(-size // TILE)) ** 2 for size in level_sizes(given.side))
+        )
+        write_slide(given.out, side=given.side, seed=given.seed, tick=lambda: bar.advance(task))
+    megabytes = given.out.stat().st_size / 1e6
+    console.print(
+        f"{given.out}: {given.side:,} x {given.side:,} px in {megabytes:,.0f} MB", highlight=False
+    )
+
+
+if __name__ == "__main__":
+    main()

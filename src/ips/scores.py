@@ -1,0 +1,53 @@
+"""The logits of a very large image in a file, so that an interrupted look can go on.
+
+Letters: N patches, S score channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ips.models import ScoreTable
+
+
+class ScoreFile(ScoreTable):
+    """A table of logits ``(N, S)`` in a file; what was scored before is there again.
+
+    The number of patches done is written after their logits, so that a process may be ended at
+    any moment and what the file says is done is done.
+
+    Args:
+        path: the file; a new one if there is none, or one of another size.
+        patches: N.
+        channels: S.
+        progress: called with the number of patches done, at the start and after every block.
+    """
+
+    def __init__(
+        self, path: Path, patches: int, channels: int, *, progress: Callable[[int], None]
+    ) -> None:
+        self._path, self._progress = path, progress
+        size = 8 + 4 * patches * channels
+        if not path.is_file() or path.stat().st_size != size:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                file.truncate(size)  # sparse: takes room only as it fills
+        self._count = np.memmap(path, dtype=np.int64, mode="r+", shape=(1,))
+        rows = np.memmap(path, dtype=np.float32, mode="r+", offset=8, shape=(patches, channels))
+        super().__init__(torch.from_numpy(rows), done=min(int(self._count[0]), patches))
+        progress(self.done)
+
+    def add(self, logits: Tensor) -> None:
+        """Fill in the next ``(n, S)``."""
+        super().add(logits)
+        self._count[0] = self.done
+        self._progress(self.done)
+
+    def remove(self) -> None:
+        """The image has been answered: the file has served."""
+        self._path.unlink(missing_ok=True)

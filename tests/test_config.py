@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ips.config import Config, describe, override, parse_config, read_yaml, write_yaml
+from ips.errors import ConfigError
+from ips.recipe import read_recipe, recipe_names
+
+TASKS: dict[str, Any] = {"tasks": {"grade": {"kind": "multiclass", "classes": 3}}}
+
+
+def test_every_key_has_a_sentence_of_help() -> None:
+    def walk(section: type[Any]) -> None:
+        for name, field in section.model_fields.items():
+            assert field.description, f"{section.__name__}.{name}"
+            if isinstance(field.annotation, type) and hasattr(field.annotation, "model_fields"):
+                walk(field.annotation)
+
+    walk(Config)
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("select.kep=3", "unknown key 'select.kep': did you mean 'keep'?"),
+        ("selct.keep=3", "unknown key 'selct': did you mean 'select'?"),
+        ("select.keep=0", "select.keep=0: input should be greater than or equal to 1"),
+        ("tasks.grade.clases=3", "unknown key 'tasks.grade.clases': did you mean 'classes'?"),
+        ("data.sid=3", "unknown key 'data.sid': did you mean 'side'?"),
+        ("train.lr=fast", "train.lr='fast': input should be a valid number"),
+        ("readout=colour", "readout: 'colour' is none of the tasks ['grade']"),
+        ("train.zzz=1", "unknown key 'train.zzz': known are epochs, batch"),
+    ],
+)
+def test_a_mistake_is_one_sentence_that_names_the_key(setting: str, sentence: str) -> None:
+    values = override(TASKS | {"data": {"kind": "megapixel-mnist"}}, [setting])
+    with pytest.raises(ConfigError) as caught:
+        parse_config(values, source="mine.yaml")
+    assert str(caught.value).startswith(f"mine.yaml: {sentence}")
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_tasks_and_two_resolutions_are_mistakes() -> None:
+    with pytest.raises(ConfigError, match="key 'tasks' is missing"):
+        parse_config({}, source="mine.yaml")
+    with pytest.raises(ConfigError, match="one of level, mpp and magnification"):
+        parse_config(TASKS | {"patches": {"level": 1, "mpp": 0.5}}, source="mine.yaml")
+    with pytest.raises(ConfigError, match=r"key 'data.csv' is missing"):
+        parse_config(TASKS | {"data": {"kind": "table"}}, source="mine.yaml")
+
+
+def test_set_takes_any_yaml_value_and_leaves_the_original_alone() -> None:
+    values = {"select": {"keep": 3}}
+    changed = override(values, ["select.keep=50", "encoder.mean=[0.5, 0.5, 0.5]", "readout=null"])
+    assert changed["select"]["keep"] == 50
+    assert changed["encoder"]["mean"] == [0.5, 0.5, 0.5]
+    assert changed["readout"] is None
+    assert values == {"select": {"keep": 3}}
+    with pytest.raises(ConfigError, match="expected key=value"):
+        override(values, ["select.keep"])
+    with pytest.raises(ConfigError, match="keep is a value, not a section"):
+        override(values, ["select.keep.more=1"])
+
+
+def test_a_saved_config_is_the_same_config(tmp_path: Path) -> None:
+    config = parse_config(TASKS, source="x")
+    write_yaml(config, tmp_path / "config.yaml")
+    assert parse_config(read_yaml(tmp_path / "config.yaml"), source="y") == config
+
+
+def test_a_described_config_is_the_same_config() -> None:
+    config = parse_config(read_recipe("megapixel-mnist", scale="paper"), source="x")
+    assert parse_config(yaml.safe_load(describe(config)), source="y") == config
+
+
+@pytest.mark.parametrize("content", ["{", "just words", "\x00\x01"])
+def test_a_file_that_is_no_config(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=r"bad\.yaml"):
+        read_yaml(path)
+
+
+def test_recipes_are_valid_at_every_scale() -> None:
+    assert "megapixel-mnist" in recipe_names()
+    for name in recipe_names():
+        for scale in ("laptop", "paper"):
+            parse_config(read_recipe(name, scale=scale), source=name)
+
+
+def test_a_misspelt_recipe_gets_a_suggestion() -> None:
+    with pytest.raises(ConfigError, match="did you mean megapixel-mnist"):
+        read_recipe("megapixel-mnits")
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read"):
+        read_recipe("nowhere.yaml")
