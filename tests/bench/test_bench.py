@@ -119,9 +119,9 @@ def test_memory(tmp_path: Path) -> None:
 
     every = sorted(images.glob("*-200-*.tif"))
     for arm in ("eager", "sequential", "cnn"):
-        assert peak_of_step(Step(arm, every, 4, 8)).peak > 0
+        assert peak_of_step(Step(arm, every, 4, 16)).peak > 0
     with pytest.raises(ConfigError, match="no arm greedy"):
-        peak_of_step(Step("greedy", every, 4, 8))
+        peak_of_step(Step("greedy", every, 4, 16))
     assert {path.name: path.stat().st_mtime_ns for path in images.iterdir()} == made
 
 

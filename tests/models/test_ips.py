@@ -46,7 +46,7 @@ def softmax(logits: Tensor) -> Tensor:
 
 def build(encoder: nn.Module | None = None, *, readout: bool = False, **options: Any) -> IPSNet:
     """Two tasks on grey patches; a fresh BatchNorm that has seen nothing is given a past."""
-    encoder = encoder or thin_resnet(stages=1, width=D, channels=1, norm=True)
+    encoder = encoder or thin_resnet(stages=1, width=D, channels=1, norm=6.0)
     for part in encoder.modules():
         if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
             nn.init.uniform_(part.running_mean, -0.2, 0.2)

@@ -15,8 +15,7 @@ from ips.nn.folding import FoldedEncoder
 ENCODERS: dict[str, Callable[[], nn.Module]] = {
     "resnet18, 2 stages": lambda: resnet18(stages=2, channels=1, width=16),
     "resnet50, 1 stage": lambda: resnet50(stages=1, channels=1, width=8),
-    "thin with norm": lambda: thin_resnet(stages=2, channels=1, width=8, norm=True),
-    "projector": lambda: FeatureProjector(20, dim=8),
+    "thin with norm": lambda: thin_resnet(stages=2, channels=1, width=8, norm=6.0),
 }
 
 
@@ -117,7 +116,8 @@ def hooked() -> nn.Module:
 
 
 @pytest.mark.parametrize(
-    "make", [Untraceable, hooked, lambda: nn.Sequential(nn.Flatten(), nn.Linear(576, 4))]
+    "make",
+    [Untraceable, hooked, FeatureProjector, lambda: nn.Sequential(nn.Flatten(), nn.Linear(576, 4))],
 )
 def test_what_cannot_be_folded_says_so(make: Callable[[], nn.Module]) -> None:
     with pytest.raises(ValueError, match="encoder"):

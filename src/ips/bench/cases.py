@@ -40,7 +40,7 @@ class Case:
 
 def megapixel_mnist(*, batch: int, device: torch.device, quick: bool = False) -> Case:
     """Sect. 4.3: 1,500 px, N = 900, M = 100, I = 100, the first two stages of a ResNet-18."""
-    side, keep, chunk, width = (400, 6, 8, 8) if quick else (1500, 100, 100, 64)
+    side, keep, chunk, width = (400, 6, 8, 16) if quick else (1500, 100, 100, 64)
     data = MegapixelMNIST(side, count=batch)
     items = [data[i] for i in range(batch)]
     sources = [MemoryPatches(s.read(range(len(s))).to(device), name=s.name) for s, _ in items]
@@ -53,7 +53,7 @@ def megapixel_mnist(*, batch: int, device: torch.device, quick: bool = False) ->
 
 def dense(*, batch: int, device: torch.device, quick: bool = False) -> Case:
     """Images of 1,200 x 1,600 px without a repeat, N = 192, M = 10, I = 32, a ResNet-18."""
-    patch, keep, chunk, width = (32, 6, 8, 8) if quick else (100, 10, 32, 64)
+    patch, keep, chunk, width = (32, 6, 8, 16) if quick else (100, 10, 32, 64)
     images = landscapes(batch, height=12 * patch, width=16 * patch)  # (B, 3, h, w)
     cut = images.unfold(2, patch, patch).unfold(3, patch, patch)  # (B, 3, 12, 16, p, p)
     cut = cut.permute(0, 2, 3, 1, 4, 5).flatten(1, 2).to(device)  # (B, N, 3, p, p)

@@ -49,7 +49,7 @@ def bench_memory(
         tell: is told of every measurement.
     """
     sides = sorted(QUICK_SIDES if quick else sides)
-    keep, width = (4, 8) if quick else (100, width)
+    keep, width = (4, 16) if quick else (100, width)
     measured: list[dict[str, Any]] = []
     stopped: dict[str, str] = {}
     for arm in arms:

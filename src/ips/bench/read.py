@@ -120,7 +120,7 @@ def _ahead(
 ) -> dict[str, Any]:
     """Reading alone, embedding alone, one after the other, and one while the other."""
     device = torch.device("cpu")
-    encoder = resnet18(stages=1 if quick else 2, width=8)
+    encoder = resnet18(stages=1 if quick else 2, width=16)
 
     def run(blocks: Callable[[PatchSource], Iterator[Tensor]], embed: bool) -> None:
         with ImagePatches(opener(), patch_size=patch) as source, evaluating(encoder):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ips.models.repeats import distinct
-from ips.nn.folding import FoldedEncoder
+from ips.nn.folding import FoldedEncoder, has_hooks
 
 Prepare = Callable[[Tensor], Tensor]
 
@@ -35,19 +35,21 @@ class SelectionEncoder:
     """
 
     def __init__(self, encoder: nn.Module, prepare: Prepare, *, compile: bool = False) -> None:
-        self._prepare = prepare
+        self._encoder, self._prepare = encoder, prepare
+        self._plain: Callable[[Tensor], Tensor] = torch.compile(encoder) if compile else encoder
         self._folded: FoldedEncoder | None
         try:
-            self._folded = FoldedEncoder(encoder)
+            self._folded = FoldedEncoder(encoder, compile=compile)
         except ValueError:  # not a network of convolutions and BatchNorms: as it is, then
             self._folded = None
-        run: Callable[[Tensor], Tensor] = self._folded or encoder
-        self._run = torch.compile(run) if compile else run
+        self._run = self._plain
 
     def begin(self) -> EmbeddingPass:
         """A pass with the weights as they are now; call it in evaluation mode."""
-        if self._folded is not None:
+        self._run = self._plain
+        if self._folded is not None and not has_hooks(self._encoder):
             self._folded.refresh()
+            self._run = self._folded
         return EmbeddingPass(self._encode)
 
     def _encode(self, patches: Tensor) -> Tensor:

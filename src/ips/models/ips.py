@@ -105,10 +105,12 @@ class IPSNet(nn.Module):
         self.aggregator: Aggregator = aggregator
         self.heads = nn.ModuleDict(heads)
         self.readout = readout
+        if mode not in selection.MODES:
+            raise ConfigError(f"mode={mode!r}: expected one of {', '.join(selection.MODES)}")
         self.keep, self.chunk, self.mode, self.position = keep, chunk, mode, position
         self.slice = slice
-        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
+        self.register_buffer("mean", _per_channel(mean), persistent=False)
+        self.register_buffer("std", _per_channel(std), persistent=False)
         self._fast = SelectionEncoder(encoder, self._prepare, compile=compile)
 
     @property
@@ -137,6 +139,8 @@ class IPSNet(nn.Module):
             embeddings: hand over the embeddings of the patches chosen.
             tables: one per image to put the logits in, perhaps begun already.
         """
+        if load not in LOADS:
+            raise ConfigError(f"load={load!r}: expected one of {', '.join(LOADS)}")
         for source in sources:
             self._check(source)
         S = 0 if self.mode == "random" else self.aggregator.channels
@@ -255,7 +259,7 @@ class IPSNet(nn.Module):
         seed: int = 0,
         tables: Sequence[ScoreTable] | None = None,
     ) -> list[Prediction]:
-        """The same for several images at once; each patch is embedded once."""
+        """The same for several images at once; what selection has embedded is used again."""
         chosen = self.select(sources, load=load, seed=seed, embeddings=True, tables=tables)
         assert chosen.embeddings is not None
         with evaluating(self):
@@ -333,14 +337,19 @@ class IPSNet(nn.Module):
             )
 
 
+def _per_channel(values: Sequence[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float32).view(-1, 1, 1)  # (C, 1, 1)
+
+
 def _blocks(
     source: PatchSource, start: int, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """The patches of a source from ``start`` on, as (indices, patches on the device)."""
     size = micro_batch(source.shape, device)
     if isinstance(source, MemoryPatches):  # nothing to read, and repeats show in a large block
-        for indices in torch.arange(start, len(source)).split(16 * size):
-            yield indices, source.patches[indices[0] : indices[-1] + 1].to(device)
+        for first in range(start, len(source), 16 * size):
+            indices = torch.arange(first, min(first + 16 * size, len(source)))
+            yield indices, source.patches[first : first + 16 * size].to(device)
     else:
         yield from prefetch(source, size=size, device=device, start=start)
 

@@ -28,7 +28,7 @@ class Distinct:
 def distinct(patches: Tensor) -> Distinct:
     """Group the equal ones among uint8 ``patches`` ``(n, ...)``."""
     rows = patches.flatten(1)  # (n, P)
-    words = F.pad(rows, (0, -rows.shape[1] % 8)).view(torch.int64)  # (n, P / 8)
+    words = F.pad(rows, (0, -rows.shape[1] % 8)).contiguous().view(torch.int64)  # (n, P / 8)
     _, group = torch.unique(_fingerprints(words), return_inverse=True)
     places = torch.arange(len(patches), device=patches.device)
     count = int(group.max()) + 1

@@ -56,6 +56,7 @@ class CrossAttention(nn.Module):
     def forward(self, q: Tensor, x: Tensor, mask: Tensor) -> Aggregated:
         """Attend from ``q`` ``(T, D)`` to the present patches of ``x`` ``(B, M, D)``."""
         B, M, D = x.shape
+        x = x.masked_fill(~mask.unsqueeze(-1), 0.0)  # a weight of 0 would not stop a NaN
         Q = self.query(q).view(len(q), self.heads, -1).transpose(0, 1)  # (H, T, D_k)
         K = self.key(x).view(B, M, self.heads, -1).permute(0, 2, 3, 1)  # (B, H, D_k, M)
         V = self.value(x).view(B, M, self.heads, -1).transpose(1, 2)  # (B, H, M, D_v)

@@ -1,8 +1,8 @@
 """A faster copy of an encoder for evaluation: BatchNorm folded into what comes before it.
 
-In evaluation mode a BatchNorm is an affine map per channel, so a convolution (or a linear layer)
-followed by one is a single convolution with other weights. The copy follows the original: its
-weights are folded anew whenever the original's have changed.
+In evaluation mode a BatchNorm is an affine map per channel, so a convolution followed by one is a
+single convolution with other weights. The copy follows the original: its weights are folded anew
+whenever the original's have changed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import copy
 import torch
 from torch import Tensor, fx, nn
 
-_BEFORE = (nn.Conv1d, nn.Conv2d, nn.Linear)
+_BEFORE = (nn.Conv1d, nn.Conv2d)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 
 
@@ -21,13 +21,18 @@ class FoldedEncoder:
 
     Deliberately no ``nn.Module``: held by a model, its weights are none of the model's.
 
+    Args:
+        encoder: whose weights it follows.
+        compile: compile the copy.
+
     Raises:
         ValueError: where the encoder cannot be traced or has no BatchNorm to fold.
     """
 
-    def __init__(self, encoder: nn.Module) -> None:
+    def __init__(self, encoder: nn.Module, *, compile: bool = False) -> None:
         self._original = encoder
         self._shadow, self._pairs = _fold(encoder)
+        self._run = torch.compile(self._shadow) if compile else self._shadow
         self._folded_at: tuple[object, ...] = ()
 
     def refresh(self) -> None:
@@ -44,7 +49,8 @@ class FoldedEncoder:
                 if owner not in self._pairs:
                     target.copy_(tensors[name])
             for name, buffer in self._shadow.named_buffers():
-                buffer.copy_(tensors[name])
+                if name in tensors:  # else a constant that tracing has made a buffer of
+                    buffer.copy_(tensors[name])
             for name, norm in self._pairs.items():
                 self._fold_pair(name, norm)
         self._folded_at = now
@@ -70,13 +76,18 @@ class FoldedEncoder:
 
     def __call__(self, x: Tensor) -> Tensor:
         """What the original gives in evaluation mode, up to rounding."""
-        embedding: Tensor = self._shadow(x)
+        embedding: Tensor = self._run(x)
         return embedding
+
+
+def has_hooks(encoder: nn.Module) -> bool:
+    """Whether something else is to run with the encoder, which its copy would leave out."""
+    return any(part._forward_hooks or part._forward_pre_hooks for part in encoder.modules())
 
 
 def _fold(encoder: nn.Module) -> tuple[fx.GraphModule, dict[str, str]]:
     """The encoder as a graph without its BatchNorms, and the pairs (layer, BatchNorm) folded."""
-    if any(part._forward_hooks or part._forward_pre_hooks for part in encoder.modules()):
+    if has_hooks(encoder):
         raise ValueError("the encoder has forward hooks, which a traced copy would not run")
     try:
         graph = fx.symbolic_trace(copy.deepcopy(encoder).eval())
@@ -84,6 +95,7 @@ def _fold(encoder: nn.Module) -> tuple[fx.GraphModule, dict[str, str]]:
         raise ValueError(f"the encoder cannot be traced: {error}") from error
     modules = dict(graph.named_modules())
     called = [node.target for node in graph.graph.nodes if node.op == "call_module"]
+    weights = [id(part.weight) for part in encoder.modules() if isinstance(part, _BEFORE)]
     pairs: dict[str, str] = {}
     for node in list(graph.graph.nodes):
         before = node.args[0] if node.args else None
@@ -93,7 +105,9 @@ def _fold(encoder: nn.Module) -> tuple[fx.GraphModule, dict[str, str]]:
             and norm.track_running_stats
             and isinstance(before, fx.Node)
             and before.op == "call_module"
-            and isinstance(layer := modules[str(before.target)], _BEFORE)
+            # of exactly that type: a subclass or a parametrized layer may do anything
+            and type(layer := modules[str(before.target)]) in _BEFORE
+            and weights.count(id(encoder.get_submodule(str(before.target)).weight)) == 1
             and len(before.users) == 1
             and called.count(before.target) == called.count(node.target) == 1
         ):

@@ -42,6 +42,7 @@ class GatedAttention(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Aggregated:
         """Combine ``x`` ``(B, M, D)`` into T representations."""
+        x = x.masked_fill(~mask.unsqueeze(-1), 0.0)  # a weight of 0 would not stop a NaN
         logits = self.logits(x).transpose(1, 2)  # (B, T, M)
         a = logits.masked_fill(~mask[:, None], -torch.inf).softmax(dim=-1)
         return Aggregated(tokens=a @ x, attention=a.unsqueeze(2))  # (B, T, D), (B, T, 1, M)

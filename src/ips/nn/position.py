@@ -17,8 +17,9 @@ def sinusoidal_position(index: Tensor, dim: int) -> Tensor:
     >>> sinusoidal_position(torch.tensor([0, 7]), 4).shape
     torch.Size([2, 4])
     """
-    pair = torch.arange(0, dim, 2, dtype=torch.float32, device=index.device)
+    # In double precision: in single, patches a million numbers on would blur into each other.
+    pair = torch.arange(0, dim, 2, dtype=torch.float64, device=index.device)
     rates = torch.exp(pair * (-math.log(10_000.0) / dim))  # (dim / 2,)
-    angles = index.unsqueeze(-1).to(torch.float32) * rates  # (..., dim / 2)
+    angles = index.unsqueeze(-1) * rates  # (..., dim / 2)
     waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)  # (..., dim)
-    return waves[..., :dim]
+    return waves[..., :dim].to(torch.float32)

@@ -24,7 +24,13 @@ def load_weights(encoder: nn.Module, path: str | Path) -> None:
     first = "conv1.weight"
     if first in state and first in wanted and wanted[first].shape[1] == 1:
         state[first] = state[first].sum(dim=1, keepdim=True)
-    missing = [name for name in wanted if name not in state and not name.startswith("norm.")]
+    missing = [
+        name
+        for name in wanted
+        # older files do not count batches, and the BatchNorm over the embedding is ours
+        if name not in state and not name.endswith("num_batches_tracked")
+        if not name.startswith("norm.")
+    ]
     if missing:
         raise ConfigError(
             f"{path}: not weights of this encoder, {len(missing)} of {len(wanted)} tensors are "

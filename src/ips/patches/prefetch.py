@@ -31,7 +31,8 @@ def prefetch(
         with torch.cuda.stream(side):
             return patches.pin_memory().to(device, non_blocking=True)
 
-    blocks = iter(torch.arange(start, len(source)).split(size))
+    starts = range(start, len(source), size)
+    blocks = (torch.arange(first, min(first + size, len(source))) for first in starts)
     waiting: deque[tuple[Tensor, Future[Tensor]]] = deque()
     with ThreadPoolExecutor(max_workers=ahead, thread_name_prefix="ips-read") as pool:
         try:
