@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+from typer.testing import CliRunner
+
+from ips.cli import app
+from ips.data import MegapixelMNIST
+
+TINY = {
+    "data": {"kind": "megapixel-mnist", "side": 200, "train": 8, "test": 4},
+    "patches": {"size": 50},
+    "encoder": {"name": "thin-resnet", "stages": 1, "width": 8, "norm": 6.0},
+    "select": {"keep": 4, "chunk": 4},
+    "aggregate": {"heads": 4, "position": True},
+    "train": {"epochs": 1, "batch": 4, "warmup": 0},
+    "tasks": {
+        "majority": {"kind": "multiclass", "classes": 10},
+        "multi": {"kind": "multilabel", "classes": 10},
+    },
+    "readout": "multi",
+}
+
+
+class Outcome:
+    def __init__(self, *words: str | Path) -> None:
+        result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+        self.code, self.out, self.err = result.exit_code, result.stdout, result.stderr
+
+
+def refused(*words: str | Path) -> str:
+    """The one sentence that a mistake gets."""
+    outcome = Outcome(*words)
+    assert outcome.code == 1, outcome.out + outcome.err
+    assert "Traceback" not in outcome.err
+    lines = [line for line in outcome.err.splitlines() if line.startswith("ips: ")]
+    assert len(lines) == 1, outcome.err
+    return lines[0].removeprefix("ips: ")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a config, a trained run and a picture."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(TINY))
+    assert Outcome("train", folder / "tiny.yaml", "--run", folder / "run").code == 0
+    Image.fromarray(MegapixelMNIST(200, count=1)[0][0].dense()).save(folder / "digits.png")
+    return folder
+
+
+def test_train_tests_and_draws(home: Path) -> None:
+    run = home / "run"
+    scores = json.loads((run / "test.json").read_text())
+    assert set(scores) == {"majority", "multi"}
+    for name in ("attention.png", "training.png"):
+        with Image.open(run / "figures" / name) as picture:
+            assert min(picture.size) > 200
+
+
+def test_evaluate_gives_the_same_scores_again(home: Path) -> None:
+    before = (home / "run" / "test.json").read_text()
+    outcome = Outcome("evaluate", home / "run")
+    assert outcome.code == 0
+    assert "majority" in outcome.out
+    assert (home / "run" / "test.json").read_text() == before
+
+
+def test_predict_prints_a_table_or_json_and_draws(home: Path, tmp_path: Path) -> None:
+    outcome = Outcome("predict", home / "run", home / "digits.png", "--figures", tmp_path)
+    assert outcome.code == 0
+    assert "majority" in outcome.out
+    assert (tmp_path / "digits.png").is_file()
+    outcome = Outcome("predict", home / "run", home / "digits.png", "--json")
+    answer = json.loads(outcome.out)[0]
+    assert answer["patches"] == 16
+    assert len(answer["kept"]) == 4
+    assert sum(patch["attention"] for patch in answer["kept"]) == pytest.approx(1)
+    assert sum(answer["tasks"]["majority"]["probabilities"].values()) == pytest.approx(1)
+
+
+def test_one_bad_image_does_not_stop_the_others(home: Path) -> None:
+    outcome = Outcome("predict", home / "run", home / "no.png", home / "digits.png", "--json")
+    assert outcome.code == 1
+    assert len(json.loads(outcome.out)) == 1
+    assert "no.png" in outcome.err
+
+
+def test_data_on_disk_can_be_trained_on(home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "digits"
+    sizes = ["--side", "200", "--train", "6", "--test", "4"]
+    assert Outcome("data", "megapixel-mnist", folder, *sizes).code == 0
+    words = ["train", home / "tiny.yaml", "--run", tmp_path / "run"]
+    outcome = Outcome(*words, "--set", f"data.folder={folder}")
+    assert outcome.code == 0, outcome.err
+
+
+def test_recipes_are_listed_and_shown() -> None:
+    assert "megapixel-mnist" in Outcome("recipes").out
+    shown = yaml.safe_load(Outcome("recipes", "show", "megapixel-mnist", "--scale", "paper").out)
+    assert shown["select"] | {"keep": 100, "chunk": 100} == shown["select"]
+    assert shown["data"]["side"] == 1500
+
+
+class TestMistakes:
+    def test_a_typo_in_the_config(self, home: Path) -> None:
+        words = ("train", home / "tiny.yaml", "--set", "select.kep=3")
+        assert refused(*words).endswith("unknown key 'select.kep': did you mean 'keep'?")
+
+    def test_keep_nothing(self, home: Path) -> None:
+        assert "select.keep=0" in refused("train", home / "tiny.yaml", "--set", "select.keep=0")
+
+    def test_a_patch_larger_than_the_image(self, home: Path, tmp_path: Path) -> None:
+        words = ("train", home / "tiny.yaml", "--run", tmp_path / "r", "--set", "patches.size=300")
+        assert "a patch of 300 px does not fit" in refused(*words)
+        assert not (tmp_path / "r").exists()
+        Image.new("L", (30, 30)).save(tmp_path / "small.png")
+        told = refused("predict", home / "run", tmp_path / "small.png")
+        assert "small.png" in told
+        assert "50 px" in told
+
+    def test_a_truncated_png(self, home: Path, tmp_path: Path) -> None:
+        whole = (home / "digits.png").read_bytes()
+        (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
+        assert "cut.png" in refused("predict", home / "run", tmp_path / "cut.png")
+
+    def test_the_wrong_number_of_channels(self, home: Path, tmp_path: Path) -> None:
+        Image.fromarray(np.zeros((200, 200, 3), np.uint8)).save(tmp_path / "colour.png")
+        told = refused("predict", home / "run", tmp_path / "colour.png")
+        assert "3 channels" in told
+        assert "1 channel" in told
+
+    def test_a_run_folder_without_a_model(self, home: Path, tmp_path: Path) -> None:
+        assert "model.safetensors" in refused("predict", tmp_path, home / "digits.png")
+        assert "no such run folder" in refused("evaluate", tmp_path / "nowhere")
+
+    def test_a_run_that_is_there(self, home: Path) -> None:
+        assert "--resume" in refused("train", home / "tiny.yaml", "--run", home / "run")
+
+    def test_an_unknown_recipe(self) -> None:
+        assert "did you mean megapixel-mnist?" in refused("train", "megapixl-mnist")
+
+    def test_heads_that_do_not_divide_the_embedding(self, home: Path, tmp_path: Path) -> None:
+        words = ("train", home / "tiny.yaml", "--run", tmp_path / "r", "--set", "aggregate.heads=3")
+        assert "aggregate.heads=3 does not divide the embedding size 8" in refused(*words)
+
+
+def test_debug_shows_the_traceback_wherever_it_stands() -> None:
+    words = [sys.executable, "-c", "from ips.cli import main; main()", "evaluate", "nowhere"]
+    plain = subprocess.run(words, capture_output=True, text=True)
+    debug = subprocess.run([*words, "--debug"], capture_output=True, text=True)
+    assert plain.returncode != 0
+    assert "Traceback" not in plain.stderr
+    assert debug.returncode != 0
+    assert "Traceback" in debug.stderr
