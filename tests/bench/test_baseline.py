@@ -45,7 +45,7 @@ def orders(sources: list[MemoryPatches], *, seed: int) -> Tensor:
 @pytest.mark.parametrize(("count", "keep", "chunk"), [(30, 6, 7), (24, 8, 8), (5, 6, 4), (6, 6, 4)])
 def test_selects_the_same_patches(count: int, keep: int, chunk: int, position: bool) -> None:
     sources = pixels(count)
-    net = settled(mnist_net(keep=keep, chunk=chunk, width=16), sources, labels(3), steps=2)
+    net = settled(mnist_net(keep=keep, chunk=chunk, width=16).double(), sources, labels(3), steps=2)
     net.position = position
     paper = PaperIPS(net)
     kept = paper.select(paper.load(sources), orders(sources, seed=3))
@@ -58,7 +58,7 @@ def test_selects_the_same_patches(count: int, keep: int, chunk: int, position: b
 def test_features_are_selected_alike() -> None:
     features = torch.randn(2, 50, 12)
     sources = [MemoryPatches(f) for f in features]
-    net = projector_net(inputs=12, dim=16, keep=9, chunk=8)
+    net = projector_net(inputs=12, dim=16, keep=9, chunk=8).double()
     net = settled(net, sources, {"tumour": torch.tensor([0, 1])}, steps=2)
     paper = PaperIPS(net)
     kept = paper.select(paper.load(sources), orders(sources, seed=0))
@@ -69,7 +69,7 @@ def test_features_are_selected_alike() -> None:
 
 def test_answers_the_same() -> None:
     sources = pixels(20)
-    net = settled(mnist_net(keep=6, chunk=5, width=16), sources, labels(3), steps=2)
+    net = settled(mnist_net(keep=6, chunk=5, width=16).double(), sources, labels(3), steps=2)
     paper = PaperIPS(net).eval()
     logits = paper(paper.select(paper.load(sources), orders(sources, seed=0)))
     chosen = net.select(sources, seed=0)
@@ -78,7 +78,7 @@ def test_answers_the_same() -> None:
 
 
 def test_is_a_plain_copy_of_its_own() -> None:
-    net = mnist_net(keep=6, chunk=5, width=16)
+    net = mnist_net(keep=6, chunk=5, width=16).double()
     paper = PaperIPS(net)
     weight = paper.encoder.get_submodule("layer1.0.conv1").weight
     assert isinstance(weight, Tensor)
@@ -93,7 +93,7 @@ def test_is_a_plain_copy_of_its_own() -> None:
 
 def test_leaves_training_mode_and_statistics_alone() -> None:
     sources = pixels(12)
-    paper = PaperIPS(mnist_net(keep=4, chunk=4, width=16)).train()
+    paper = PaperIPS(mnist_net(keep=4, chunk=4, width=16).double()).train()
     before = {name: t.clone() for name, t in paper.state_dict().items()}
     paper.select(paper.load(sources), orders(sources, seed=0))
     assert paper.encoder.training

@@ -55,10 +55,19 @@ def grouped_bars(values: Mapping[str, Mapping[str, float]], *, title: str, unit:
     axes.set_yticks(range(len(values)), list(values), size=10, color=_INK)
     axes.invert_yaxis()
     axes.set_xlim(0, longest * 1.14)
-    axes.set_xlabel(unit, color=_MUTED)
+    axes.set_xlabel(unit, color=_MUTED, loc="left")
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}" if longest >= 100 else "{x:g}"))
     axes.grid(axis="x", color=_RULE, lw=0.7)
-    axes.legend(frameon=False, fontsize=9, loc="lower right", labelcolor=_INK)
+    # Below the axes, beside the unit: a bar may reach anywhere in them.
+    below = (1.0, -0.3 / figure.get_figheight())
+    axes.legend(
+        frameon=False,
+        fontsize=9,
+        labelcolor=_INK,
+        loc="upper right",
+        bbox_to_anchor=below,
+        ncols=len(kinds),
+    )
     return figure
 
 

@@ -20,8 +20,8 @@ from matplotlib.collections import PatchCollection
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
-from ips.explain.curves import INK, MUTED, PALETTE, RULE, Colour, Page, shortened
 from ips.explain.overview import Overview, boxes, label_spots, overview, patch_side, rgb
+from ips.explain.page import INK, MUTED, PALETTE, RULE, Colour, Page, shortened
 from ips.models import Prediction
 from ips.patches import PatchSource
 

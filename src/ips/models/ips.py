@@ -7,7 +7,6 @@ of an image with few patches, C channels, D embedding size, T tokens, H heads, S
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
@@ -15,8 +14,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ips import selection
-from ips.errors import ConfigError, PatchError
+from ips.errors import ConfigError
+from ips.models.checks import check_source
 from ips.models.embedding import EmbeddingPass, SelectionEncoder, micro_batch
+from ips.models.outputs import Output, Selected, join
 from ips.models.prediction import Prediction
 from ips.models.shortlist import Shortlist
 from ips.models.table import ScoreTable, empty_table
@@ -26,38 +27,6 @@ from ips.selection import Mode, Selection
 
 Load = Literal["eager", "sequential", "lazy"]
 LOADS: tuple[Load, ...] = get_args(Load)
-
-
-@dataclass(frozen=True)
-class Selected:
-    """The outcome of the select step, ready for the forward step.
-
-    Attributes:
-        selection: which patches.
-        patches: ``(B, K, ...)`` those patches, zeros where the selection's mask is False.
-        embeddings: ``(B, K, D)`` as found during selection, None if they were not asked for.
-    """
-
-    selection: Selection
-    patches: Tensor
-    embeddings: Tensor | None
-
-
-@dataclass(frozen=True)
-class Output:
-    """What the forward step gives.
-
-    Attributes:
-        logits: per task ``(B, C)``.
-        attention: ``(B, T, H, K)``.
-        patch_logits: ``(B, K, C)`` of the read-out head, None without one.
-        readout_logits: ``(B, C)`` of the read-out head, None without one.
-    """
-
-    logits: dict[str, Tensor]
-    attention: Tensor
-    patch_logits: Tensor | None
-    readout_logits: Tensor | None
 
 
 class IPSNet(nn.Module):
@@ -142,7 +111,7 @@ class IPSNet(nn.Module):
         if load not in LOADS:
             raise ConfigError(f"load={load!r}: expected one of {', '.join(LOADS)}")
         for source in sources:
-            self._check(source)
+            check_source(self.encoder, source)
         S = 0 if self.mode == "random" else self.aggregator.channels
         with evaluating(self):
             if load == "eager":
@@ -155,7 +124,7 @@ class IPSNet(nn.Module):
                 table = tables[b] if tables else empty_table(len(source), S, device=self.device)
                 one = self._resident(source) if load == "sequential" else source
                 groups.append(self._select([one], [table], seed=seed, embeddings=embeddings))
-            return _join(groups)
+            return join(groups)
 
     def _select(
         self,
@@ -319,23 +288,6 @@ class IPSNet(nn.Module):
             name=source.name,
         )
 
-    def _check(self, source: PatchSource) -> None:
-        if not len(source):
-            raise PatchError(f"{source.name}: there is no patch in it to look at")
-        expected = getattr(self.encoder, "channels", None)
-        if expected is not None and (len(source.shape) != 3 or source.shape[0] != expected):
-            raise PatchError(
-                f"{source.name}: patches are {_words(source.shape)}, but the model takes images "
-                f"of {expected} channel{'s' * (expected > 1)}: convert the image, or train a model "
-                "for such images"
-            )
-        inputs = getattr(self.encoder, "inputs", None)
-        if inputs is not None and source.shape != (inputs,):
-            raise PatchError(
-                f"{source.name}: patches are {_words(source.shape)}, but the model takes "
-                f"{inputs} features: extract them with the encoder it was trained on"
-            )
-
 
 def _per_channel(values: Sequence[float]) -> Tensor:
     return torch.tensor(values, dtype=torch.float32).view(-1, 1, 1)  # (C, 1, 1)
@@ -352,23 +304,3 @@ def _blocks(
             yield indices, source.patches[first : first + 16 * size].to(device)
     else:
         yield from prefetch(source, size=size, device=device, start=start)
-
-
-def _words(shape: tuple[int, ...]) -> str:
-    if len(shape) == 1:
-        return f"{shape[0]} features"
-    return f"{shape[0]} channel{'s' * (shape[0] > 1)} of {shape[2]} x {shape[1]} px"
-
-
-def _join(groups: Sequence[Selected]) -> Selected:
-    """Selections of images, one at a time, as those of a batch."""
-
-    def rows(get: str) -> Tensor:
-        return pad([getattr(group.selection, get)[0] for group in groups])[0]
-
-    embeddings = [group.embeddings[0] for group in groups if group.embeddings is not None]
-    return Selected(
-        selection=Selection(rows("indices"), rows("mask"), rows("scores")),
-        patches=pad([group.patches[0] for group in groups])[0],
-        embeddings=pad(embeddings)[0] if embeddings else None,
-    )

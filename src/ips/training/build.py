@@ -25,7 +25,8 @@ from ips.nn import (
     PatchReadout,
     load_weights,
 )
-from ips.patches import PatchSource, open_patches
+from ips.patches import FeatureBag, PatchSource, open_patches
+from ips.patches.features import check_widths
 from ips.training.loading import DataSet
 from ips.training.tasks import Task
 
@@ -85,6 +86,9 @@ def _table(data: TableConfig, config: Config) -> Data:
         strata = [tuple(sorted(row.labels.items())) for row in rows]
         train, test = stratified_split(strata, test=data.test, seed=data.seed)
     opener = partial(open_source, patches=config.patches)
+    if isinstance(opener(rows[0].path), FeatureBag):
+        bags = (opener(row.path) for row in rows)
+        check_widths(bag for bag in bags if isinstance(bag, FeatureBag))
 
     def part(numbers: list[int]) -> TableData:
         labels = [encoded.labels[i] for i in numbers]

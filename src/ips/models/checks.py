@@ -1,0 +1,33 @@
+"""Do a model and an image go together?"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from ips.errors import PatchError
+from ips.patches import PatchSource
+
+
+def check_source(encoder: nn.Module, source: PatchSource) -> None:
+    """Whether ``encoder`` can look at these patches; if not, say what it can look at."""
+    if not len(source):
+        raise PatchError(f"{source.name}: there is no patch in it to look at")
+    expected = getattr(encoder, "channels", None)
+    if expected is not None and (len(source.shape) != 3 or source.shape[0] != expected):
+        raise PatchError(
+            f"{source.name}: patches are {_words(source.shape)}, but the model takes images "
+            f"of {expected} channel{'s' * (expected > 1)}: convert the image, or train a model "
+            "for such images"
+        )
+    inputs = getattr(encoder, "inputs", None)
+    if inputs is not None and source.shape != (inputs,):
+        raise PatchError(
+            f"{source.name}: patches are {_words(source.shape)}, but the model takes "
+            f"{inputs} features: extract them with the encoder it was trained on"
+        )
+
+
+def _words(shape: tuple[int, ...]) -> str:
+    if len(shape) == 1:
+        return f"{shape[0]} features"
+    return f"{shape[0]} channel{'s' * (shape[0] > 1)} of {shape[2]} x {shape[1]} px"

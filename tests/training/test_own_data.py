@@ -1,0 +1,103 @@
+"""A person's own table of files, from the CSV to a prediction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+
+import ips
+from ips.config import Config, parse_config
+from ips.errors import ConfigError, DataError, PatchError
+from ips.training import evaluate, train
+
+CONSOLE = Console(quiet=True)
+
+
+def config(csv: Path, **sections: object) -> Config:
+    values = {
+        "data": {"kind": "table", "csv": str(csv)},
+        "patches": {"size": 16},
+        "encoder": {"name": "thin-resnet", "stages": 1, "width": 8},
+        "select": {"keep": 3, "chunk": 4, "load": "lazy"},
+        "aggregate": {"heads": 2},
+        "train": {"epochs": 1, "batch": 2, "warmup": 0},
+        "tasks": {"grade": {"kind": "multiclass", "classes": 2}},
+    }
+    return parse_config(values | sections, source="test")
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Eight pictures of different sizes, hence with different N, of two grades."""
+    lines = ["path,grade"]
+    for number in range(8):
+        size = (40 + 8 * number, 50, 3)
+        pixels = np.random.default_rng(number).integers(0, 256, size, dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+        lines.append(f"{number}.png,{'high' if number % 2 else 'low'}")
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    return tmp_path / "labels.csv"
+
+
+@pytest.fixture
+def features(tmp_path: Path) -> Path:
+    lines = ["path,grade,split"]
+    for number in range(6):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            rows = 5 + number
+            noise = np.random.default_rng(number)
+            file["features"] = noise.standard_normal((rows, 12)).astype(np.float32)
+            file["coords"] = np.arange(2 * rows, dtype=np.int32).reshape(rows, 2)
+        lines.append(f"{number}.h5,{number % 2},{'test' if number > 3 else 'train'}")
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    return tmp_path / "labels.csv"
+
+
+def test_pictures_of_any_size(pictures: Path, tmp_path: Path) -> None:
+    train(config(pictures), tmp_path / "run", console=CONSOLE)
+    scores, _, saved = evaluate(tmp_path / "run", console=CONSOLE)
+    assert set(scores) == {"grade"}
+    assert saved.tasks["grade"].names == ["high", "low"]
+    predictor = ips.load(tmp_path / "run")
+    prediction = predictor.predict(tmp_path / "7.png")
+    assert len(prediction.indices) == 3
+    assert predictor.answer("grade", prediction.probabilities["grade"]) in ("high", "low")
+
+
+def test_stored_features(features: Path, tmp_path: Path) -> None:
+    projector = {"name": "projector", "dim": 8}
+    train(config(features, encoder=projector), tmp_path / "run", console=CONSOLE)
+    prediction = ips.load(tmp_path / "run").predict(tmp_path / "5.h5")
+    assert prediction.patches == 10
+    assert prediction.coords.tolist() == [[2 * i, 2 * i + 1] for i in prediction.indices.tolist()]
+
+
+def test_features_of_different_width_are_refused(features: Path, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "3.h5", "w") as file:
+        file["features"] = np.zeros((4, 7), np.float32)
+        file["coords"] = np.zeros((4, 2), np.int32)
+    projector = {"name": "projector", "dim": 8}
+    with pytest.raises(PatchError, match=r"12 features per patch and 3\.h5 has 7"):
+        train(config(features, encoder=projector), tmp_path / "run", console=CONSOLE)
+
+
+def test_an_encoder_that_does_not_suit_the_data_is_refused(features: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="take projector for stored features"):
+        train(config(features), tmp_path / "run", console=CONSOLE)
+
+
+def test_a_label_for_a_missing_file_is_refused(pictures: Path, tmp_path: Path) -> None:
+    (tmp_path / "3.png").unlink()
+    with pytest.raises(DataError, match=r"3\.png"):
+        train(config(pictures), tmp_path / "run", console=CONSOLE)
+
+
+def test_a_split_column_needs_both_sides(features: Path, tmp_path: Path) -> None:
+    features.write_text(features.read_text().replace("test", "train"))
+    with pytest.raises(DataError, match="no row has 'test'"):
+        train(config(features), tmp_path / "run", console=CONSOLE)
