@@ -20,6 +20,9 @@ from ips.images.tiff_level import TiffLevel
 from ips.images.tiff_pyramid import pyramid
 from ips.images.tile_cache import CACHE_BYTES, TileCache
 
+# Rows of tiles worth holding: under a row of patches, and under the next one that overlaps it.
+_ROWS = 4
+
 
 class TiffImage(Image):
     """A TIFF read by tifffile and imagecodecs.
@@ -73,7 +76,9 @@ class _OpenTiff:
         # with a warning; this closes it with the image that was reading.
         self.close = weakref.finalize(self, file.close)
         self.levels = _levels(file, path.name)
-        self.cache = TileCache(limit=cache_bytes)
+        # Patches are read row by row, so more than a few rows of tiles would be kept for nothing.
+        rows = max(level.row_bytes for level in self.levels)
+        self.cache = TileCache(limit=min(_ROWS * rows, cache_bytes))
 
 
 def _levels(file: Any, name: str) -> list[TiffLevel]:

@@ -60,6 +60,12 @@ class TiffLevel:
         return None if self._plain else self._segment
 
     @property
+    def row_bytes(self) -> int:
+        """Of the decoded tiles from the left edge to the right."""
+        width, height = self._segment
+        return int(self._columns * width * height) * self.channels
+
+    @property
     def channels(self) -> int:
         """1 for grey, 3 for colour."""
         return 1 if self._page.photometric in _GREY and self._samples < 3 else 3

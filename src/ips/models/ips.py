@@ -15,14 +15,14 @@ from torch.utils.checkpoint import checkpoint
 
 from ips import selection
 from ips.errors import ConfigError
-from ips.models.checks import check_source
+from ips.models.checks import check_source, memory_format
 from ips.models.embedding import EmbeddingPass, SelectionEncoder, micro_batch
 from ips.models.outputs import Output, Selected, join
 from ips.models.prediction import Prediction
 from ips.models.shortlist import Shortlist
 from ips.models.table import ScoreTable, empty_table
 from ips.nn import Aggregator, Head, PatchReadout, evaluating, sinusoidal_position
-from ips.patches import MemoryPatches, PatchSource, pad, prefetch
+from ips.patches import MemoryPatches, PatchSource, pad, prefetch, release
 from ips.selection import Mode, Selection
 
 Load = Literal["eager", "sequential", "lazy"]
@@ -68,8 +68,8 @@ class IPSNet(nn.Module):
         compile: bool = False,
     ) -> None:
         super().__init__()
-        # Convolutions run fastest, forwards and backwards, with the channels innermost.
-        self.encoder = encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._format = memory_format(encoder)
+        self.encoder = encoder.to(memory_format=self._format)  # type: ignore[call-overload]
         assert isinstance(aggregator, nn.Module)
         self.aggregator: Aggregator = aggregator
         self.heads = nn.ModuleDict(heads)
@@ -124,6 +124,7 @@ class IPSNet(nn.Module):
                 table = tables[b] if tables else empty_table(len(source), S, device=self.device)
                 one = self._resident(source) if load == "sequential" else source
                 groups.append(self._select([one], [table], seed=seed, embeddings=embeddings))
+                release(source)  # or every image of the batch would hold on to a cache of tiles
             return join(groups)
 
     def _select(
@@ -267,7 +268,7 @@ class IPSNet(nn.Module):
     def _prepare(self, patches: Tensor) -> Tensor:
         """Stored patches to what the encoder takes: pixels to 0..1, standardized; else floats."""
         if patches.dim() == 4:
-            patches = patches.contiguous(memory_format=torch.channels_last)
+            patches = patches.contiguous(memory_format=self._format)
         if patches.dtype == torch.uint8:
             return (patches.to(self.mean.dtype) / 255 - self.mean) / self.std
         return patches.to(self.mean.dtype)
@@ -278,7 +279,10 @@ class IPSNet(nn.Module):
 
     def _resident(self, source: PatchSource) -> MemoryPatches:
         """All of an image's patches, on the device."""
-        patches = source.read(range(len(source)))
+        if isinstance(source, MemoryPatches):
+            patches = source.patches
+        else:
+            patches = source.read(torch.arange(len(source)))
         if self.device.type == "cuda" and not patches.is_cuda:
             patches = patches.pin_memory()
         return MemoryPatches(

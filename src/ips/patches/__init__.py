@@ -7,7 +7,7 @@ from ips.patches.grid import Edge, Grid
 from ips.patches.image import ImagePatches
 from ips.patches.opening import open_patches
 from ips.patches.prefetch import prefetch
-from ips.patches.source import Coords, Indices, MemoryPatches, PatchSource
+from ips.patches.source import Coords, Indices, MemoryPatches, PatchSource, release
 
 __all__ = [
     "Coords",
@@ -23,4 +23,5 @@ __all__ = [
     "open_patches",
     "pad",
     "prefetch",
+    "release",
 ]

@@ -21,6 +21,8 @@ def pad(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     >>> padded.shape, mask.tolist()
     (torch.Size([2, 2, 3]), [[True, True], [True, False]])
     """
+    if len(rows) == 1:  # nothing to fill up, and a table of a huge image is not copied
+        return rows[0].unsqueeze(0), rows[0].new_ones(1, len(rows[0]), dtype=torch.bool)
     counts = torch.tensor([len(row) for row in rows], device=rows[0].device)
     N = int(counts.max())
     mask = torch.arange(N, device=counts.device) < counts.unsqueeze(1)  # (B, N)

@@ -5,7 +5,7 @@ Letters: N patches of an image, C channels, D features, k patches asked for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -52,6 +52,13 @@ class PatchSource(Protocol):
     def read(self, indices: Indices) -> Tensor:
         """Only these patches, in this order: ``(k, C, h, w)`` uint8 or ``(k, D)`` floats."""
         ...
+
+
+def release(source: PatchSource) -> None:
+    """Let go of what a source holds open, if it holds anything; it opens again when read."""
+    close: Callable[[], None] | None = getattr(source, "close", None)
+    if close is not None:
+        close()
 
 
 class MemoryPatches:

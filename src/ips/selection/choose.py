@@ -54,16 +54,16 @@ def iterative(
     what is kept depends on the order; with one channel it is the ``exact`` selection.
     """
 
-    def choose(table: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-        N = table.shape[1]
+    def choose(table: Tensor, order: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+        B, N, _ = table.shape
         M = min(keep, N)
-        at = torch.arange(M, device=table.device).expand(len(table), M)  # (B, M)
-        a = scores(table[:, :M], present[:, :M])  # (B, M)
+        at = torch.arange(M, device=table.device).expand(B, M)  # (B, M)
+        a = scores(_take(table, order[:, :M]), present[:, :M])  # (B, M)
         for start in range(M, N, chunk):  # T = ceil((N - M) / I) steps
             new = torch.arange(start, min(start + chunk, N), device=table.device)
-            candidates = torch.cat([at, new.expand(len(table), -1)], dim=1)  # (B, M+I)
-            x, there = _take(table, candidates), present.gather(1, candidates)
-            a_new = scores(x, there)  # (B, M+I)
+            candidates = torch.cat([at, new.expand(B, -1)], dim=1)  # (B, M+I)
+            there = present.gather(1, candidates)
+            a_new = scores(_take(table, order.gather(1, candidates)), there)  # (B, M+I)
             # In the order of looking, so that a tie goes to the earlier patch at every step.
             best = _top(a_new, there, M).sort(dim=1).values  # (B, M)
             # An image whose patches have run out has no further step.
@@ -85,8 +85,9 @@ def exact(
 ) -> Selection:
     """One softmax over all N, then the best M: free of the order except between equals."""
 
-    def choose(table: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-        a = scores(table, present)  # (B, N)
+    def choose(table: Tensor, order: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+        there = torch.zeros_like(present).scatter(1, order, present)  # in the image's own order
+        a = scores(table, there).gather(1, order)  # (B, N)
         at = _top(a, present, min(keep, table.shape[1]))  # (B, M)
         return at, a.gather(1, at)
 
@@ -106,7 +107,7 @@ def random(
     Of the table only the shape counts: ``(B, N, 0)`` will do. All scores are 1 / N.
     """
 
-    def choose(table: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+    def choose(table: Tensor, order: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
         at = torch.arange(min(keep, table.shape[1]), device=table.device)
         counts = present.sum(dim=1, keepdim=True)  # (B, 1)
         at = at.expand(len(table), -1)  # (B, M)
@@ -116,7 +117,7 @@ def random(
 
 
 def _select(
-    choose: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+    choose: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]],
     logits: Tensor,
     *,
     keep: int,
@@ -124,7 +125,10 @@ def _select(
     mask: Tensor | None,
     order: Tensor | None,
 ) -> Selection:
-    """Put the table in order, choose, and name what was chosen by the image's own numbers."""
+    """Choose places in the order, and name what was chosen by the image's own numbers.
+
+    The table is never put in order as a whole: of a huge image that would be a second copy.
+    """
     if keep < 1 or chunk < 1:
         raise ConfigError(f"keep={keep} and chunk={chunk} must both be at least 1 patch")
     if logits.dim() == 2:
@@ -143,7 +147,7 @@ def _select(
         order = (~mask).to(torch.int8).sort(dim=1, stable=True).indices
     present = mask.gather(1, order)  # (B, N)
     with torch.no_grad():
-        at, a = choose(_take(logits, order), present)  # (B, M) places in the order
+        at, a = choose(logits, order, present)  # (B, M) places in the order
     best = a.masked_fill(~present.gather(1, at), -1.0).sort(dim=1, descending=True, stable=True)
     at, a = at.gather(1, best.indices), a.gather(1, best.indices)
     kept = present.gather(1, at)  # (B, M)

@@ -101,7 +101,7 @@ def collate(items: Sequence[Item], *, load: Load) -> tuple[list[PatchSource], di
 def in_memory(source: PatchSource) -> MemoryPatches:
     """All of an image's patches, read."""
     return MemoryPatches(
-        source.read(range(len(source))),
+        source.read(torch.arange(len(source))),
         coords=source.coords,
         extent=source.extent,
         name=source.name,
