@@ -95,6 +95,7 @@ class SelectConfig(_Section):
     load: Literal["eager", "sequential", "lazy"] = _key(
         "eager", "pixels in memory at a time: of the batch, of an image, of a micro-batch"
     )
+    skip_blank: bool = _key(False, "pass over patches of one colour")
     compile: bool = _key(False, "compile the selection pass; pays on a GPU")
 
 

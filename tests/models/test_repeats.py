@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ips.models import repeats
-from ips.models.repeats import Distinct, distinct
+from ips.models.repeats import Distinct, blank, distinct
 
 
 def check(patches: Tensor, found: Distinct) -> None:
@@ -54,3 +54,13 @@ def test_patches_that_share_a_fingerprint_are_kept_apart(monkeypatch: pytest.Mon
     found = distinct(patches)
     assert torch.equal(patches[found.first][found.group], patches)
     assert len(found.first) == 3
+
+
+def test_blank_patches_have_one_colour() -> None:
+    patches = torch.zeros(5, 3, 4, 4, dtype=torch.uint8)
+    patches[1] = 255
+    patches[2, 0] = 7  # red all over
+    patches[3, 1, 2, 3] = 1  # one pixel differs
+    patches[4] = torch.arange(16, dtype=torch.uint8).view(4, 4)
+    assert blank(patches).tolist() == [True, True, True, False, False]
+    assert not blank(torch.zeros(2, 6)).any()  # features are never blank

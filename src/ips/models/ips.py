@@ -19,6 +19,7 @@ from ips.models.checks import check_source, memory_format
 from ips.models.embedding import EmbeddingPass, SelectionEncoder, micro_batch
 from ips.models.outputs import Output, Selected, join
 from ips.models.prediction import Prediction
+from ips.models.repeats import blank
 from ips.models.shortlist import Shortlist
 from ips.models.table import ScoreTable, empty_table
 from ips.nn import Aggregator, Head, PatchReadout, evaluating, sinusoidal_position
@@ -41,6 +42,9 @@ class IPSNet(nn.Module):
         mode: ``iterative`` (the paper), ``exact`` or ``random`` (the RPS baseline).
         position: add the 1-D sinusoidal encoding of the patch number to the embeddings, in
             selection and in aggregation.
+        skip_blank: pass over patches of one colour, as if the image did not have them. Where most
+            of an image is empty, empty patches otherwise crowd out those that show something the
+            model does not know yet, and it never learns them.
         readout: the patch-level head of Sect. 4.5.
         mean, std: per channel, of pixels scaled to 0..1.
         slice: train on this many patches at a time, so that memory does not depend on M: each
@@ -61,6 +65,7 @@ class IPSNet(nn.Module):
         chunk: int,
         mode: Mode = "iterative",
         position: bool = False,
+        skip_blank: bool = False,
         readout: PatchReadout | None = None,
         mean: Sequence[float] = (0.0,),
         std: Sequence[float] = (1.0,),
@@ -77,7 +82,7 @@ class IPSNet(nn.Module):
         if mode not in selection.MODES:
             raise ConfigError(f"mode={mode!r}: expected one of {', '.join(selection.MODES)}")
         self.keep, self.chunk, self.mode, self.position = keep, chunk, mode, position
-        self.slice = slice
+        self.skip_blank, self.slice = skip_blank, slice
         self.register_buffer("mean", _per_channel(mean), persistent=False)
         self.register_buffer("std", _per_channel(std), persistent=False)
         self._fast = SelectionEncoder(encoder, self._prepare, compile=compile)
@@ -140,10 +145,12 @@ class IPSNet(nn.Module):
         if self.mode != "random":
             for source, table, shortlist in zip(sources, tables, lists, strict=True):
                 self._score(source, table, embed, shortlist if embeddings else None)
-        logits, mask = pad([table.logits.to(self.device) for table in tables])  # (B, N, S), (B, N)
+        logits, _ = pad([table.logits.to(self.device) for table in tables])  # (B, N, S)
+        mask, _ = pad([table.mask().to(self.device) for table in tables])  # (B, N)
         order = selection.shuffled(mask, seed=seed)
         choose = getattr(selection, self.mode)
         chosen: Selection = choose(logits, keep=self.keep, chunk=self.chunk, mask=mask, order=order)
+        chosen = chosen.trimmed()
         kept = [i[m] for i, m in zip(chosen.indices, chosen.mask, strict=True)]  # B x (K_b,)
         patches = [s.read(i.cpu()).to(self.device) for s, i in zip(sources, kept, strict=True)]
         found = None
@@ -162,12 +169,16 @@ class IPSNet(nn.Module):
         """Fill in the logits of every patch; embeddings are let go, but for a short list."""
         score = self.aggregator.scorer()
         for indices, patches in _blocks(source, table.done, self.device):
-            x = embed(patches)  # (n, D)
             index = indices.to(self.device)
-            logits = score(self._placed(x, index))  # (n, S)
+            shown = ~blank(patches) if self.skip_blank else torch.ones_like(index, dtype=torch.bool)
+            logits = table.logits.new_full((len(index), self.aggregator.channels), -torch.inf)
+            if shown.any():
+                index = index[shown]
+                x = embed(patches[shown])  # (n, D)
+                logits[shown.to(logits.device)] = score(self._placed(x, index)).to(logits)  # (n, S)
+                if shortlist is not None:
+                    shortlist.add(index, logits[shown.to(logits.device)].to(x), x)
             table.add(logits)
-            if shortlist is not None:
-                shortlist.add(index, logits, x)
 
     # The forward step
 

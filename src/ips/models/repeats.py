@@ -1,4 +1,4 @@
-"""Patches that are byte for byte the same: found by fingerprint, confirmed by comparison.
+"""Patches that show nothing, and patches that are byte for byte the same.
 
 Letters: n patches, u of them different, P bytes of a patch.
 """
@@ -25,8 +25,19 @@ class Distinct:
     group: Tensor
 
 
+def blank(patches: Tensor) -> Tensor:
+    """``(n,)``, True where all pixels of a patch ``(n, C, h, w)`` have one colour."""
+    if patches.dim() != 4:
+        return torch.zeros(len(patches), dtype=torch.bool, device=patches.device)
+    colours = patches.flatten(2)  # (n, C, h·w)
+    return (colours.amin(dim=2) == colours.amax(dim=2)).all(dim=1)
+
+
 def distinct(patches: Tensor) -> Distinct:
-    """Group the equal ones among uint8 ``patches`` ``(n, ...)``."""
+    """Group the equal ones among uint8 ``patches`` ``(n, ...)``.
+
+    They are found by fingerprint and confirmed by comparison.
+    """
     rows = patches.flatten(1)  # (n, P)
     words = F.pad(rows, (0, -rows.shape[1] % 8)).contiguous().view(torch.int64)  # (n, P / 8)
     _, group = torch.unique(_fingerprints(words), return_inverse=True)

@@ -15,8 +15,9 @@ class ScoreTable:
     A subclass may keep them in a file, and so go on with a pass that was interrupted.
 
     Attributes:
-        logits: ``(N, S)``, of which the first ``done`` rows are filled.
-        done: how many patches have been scored.
+        logits: ``(N, S)``, of which the first ``done`` rows are filled; -inf for a patch that was
+            passed over.
+        done: how many patches have been looked at.
     """
 
     def __init__(self, logits: Tensor, *, done: int = 0) -> None:
@@ -27,6 +28,11 @@ class ScoreTable:
         end = self.done + len(logits)
         self.logits[self.done : end] = logits.to(self.logits)
         self.done = end
+
+    def mask(self) -> Tensor:
+        """``(N,)``, True where there is something to choose; everything if there is nothing."""
+        scored = (self.logits > -torch.inf).all(dim=1)
+        return scored if scored.any() else torch.ones_like(scored)
 
 
 def empty_table(patches: int, channels: int, *, device: torch.device) -> ScoreTable:

@@ -39,6 +39,11 @@ class Selection:
     mask: Tensor
     scores: Tensor
 
+    def trimmed(self) -> Selection:
+        """Without the last places, if no image of the batch has a patch there."""
+        K = int(self.mask.sum(dim=1).max())
+        return Selection(self.indices[:, :K], self.mask[:, :K], self.scores[:, :K])
+
 
 def iterative(
     logits: Tensor,

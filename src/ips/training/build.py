@@ -170,6 +170,7 @@ def build_model(config: Config) -> IPSNet:
         chunk=config.select.chunk,
         mode=config.select.mode,
         position=aggregate.position,
+        skip_blank=config.select.skip_blank,
         readout=readout,
         mean=config.encoder.mean,
         std=config.encoder.std,

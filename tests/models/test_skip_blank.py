@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ips.models import LOADS, IPSNet
+from ips.nn import CrossAttentionTransformer, Head, thin_resnet
+from ips.patches import MemoryPatches
+
+SIDE, SHOWN = 12, [2, 5, 6, 9]
+
+
+def model(*, skip_blank: bool) -> IPSNet:
+    torch.manual_seed(0)
+    return IPSNet(
+        thin_resnet(stages=1, width=8, channels=1),
+        CrossAttentionTransformer(8, tokens=1, heads=2),
+        {"grade": Head(8, 2, activation=torch.sigmoid)},
+        keep=6,
+        chunk=3,
+        position=True,
+        skip_blank=skip_blank,
+    )
+
+
+def image() -> MemoryPatches:
+    patches = torch.zeros(12, 1, SIDE, SIDE, dtype=torch.uint8)
+    patches[7] = 255
+    for number in SHOWN:
+        patches[number, 0, number % SIDE, 3] = 200
+    return MemoryPatches(patches)
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_only_patches_that_show_something_are_chosen(load: str) -> None:
+    chosen = model(skip_blank=True).select([image()], load=load, embeddings=True)  # type: ignore[arg-type]
+    kept = chosen.selection.indices[chosen.selection.mask]
+    assert sorted(kept.tolist()) == SHOWN
+    assert chosen.embeddings is not None
+
+
+def test_patches_keep_their_numbers() -> None:
+    """Positions count, so leaving the blank ones out must not renumber the others."""
+    prediction = model(skip_blank=True).predict(image())
+    assert sorted(prediction.indices.tolist()) == SHOWN
+    assert prediction.patches == 12
+
+
+def test_a_blank_image_is_still_answered() -> None:
+    empty = MemoryPatches(torch.full((9, 1, SIDE, SIDE), 255, dtype=torch.uint8))
+    prediction = model(skip_blank=True).predict(empty)
+    assert len(prediction.indices) == 6
+    assert prediction.probabilities["grade"].isfinite().all()
+
+
+def test_without_it_blank_patches_take_part() -> None:
+    chosen = model(skip_blank=False).select([image()]).selection
+    assert chosen.mask.all()
+    assert not set(chosen.indices[0].tolist()) <= set(SHOWN)
