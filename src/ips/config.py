@@ -71,13 +71,12 @@ class EncoderConfig(_Section):
     """The network that turns a patch into an embedding."""
 
     name: Literal["resnet18", "resnet50", "thin-resnet", "projector"] = _key(
-        "resnet18", "thin-resnet has one block a stage; projector is for stored features"
+        "resnet18",
+        "thin-resnet has one block a stage, for laptops; projector is for stored features",
     )
     stages: int = _key(4, "stages of a ResNet to keep", ge=1, le=4)
     width: int = _key(64, "channels of the first stage", ge=1)
-    norm: float | None = _key(
-        None, "BatchNorm over the embedding, from this gain; gets small networks off the ground"
-    )
+    norm: bool = _key(False, "BatchNorm over the embedding: gets small networks off the ground")
     freeze_norm: bool = _key(False, "keep BatchNorm statistics as they were loaded")
     weights: Path | None = _key(None, "file of pre-trained weights, .safetensors or .pth")
     dim: int = _key(512, "embedding size of the projector", ge=1)

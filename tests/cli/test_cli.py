@@ -17,7 +17,7 @@ from ips.data import MegapixelMNIST
 TINY = {
     "data": {"kind": "megapixel-mnist", "side": 200, "train": 8, "test": 4},
     "patches": {"size": 50},
-    "encoder": {"name": "thin-resnet", "stages": 1, "width": 8, "norm": 6.0},
+    "encoder": {"name": "thin-resnet", "stages": 1, "width": 8, "norm": True},
     "select": {"keep": 4, "chunk": 4},
     "aggregate": {"heads": 4, "position": True},
     "train": {"epochs": 1, "batch": 4, "warmup": 0},

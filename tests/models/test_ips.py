@@ -46,7 +46,7 @@ def softmax(logits: Tensor) -> Tensor:
 
 def build(encoder: nn.Module | None = None, *, readout: bool = False, **options: Any) -> IPSNet:
     """Two tasks on grey patches; a fresh BatchNorm that has seen nothing is given a past."""
-    encoder = encoder or thin_resnet(stages=1, width=D, channels=1, norm=6.0)
+    encoder = encoder or thin_resnet(stages=1, width=D, channels=1, norm=True)
     for part in encoder.modules():
         if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
             nn.init.uniform_(part.running_mean, -0.2, 0.2)
@@ -523,7 +523,7 @@ def test_slices_give_the_same_gradients_with_frozen_batch_norms(slice_: int) -> 
     model = build().double().eval()
     chosen = kept(model)
     whole = gradients(model, chosen)
-    model.slice = slice_
+    model.slice_size = slice_
     sliced = gradients(model, chosen)
     assert sliced.keys() == whole.keys()
     for name, gradient in whole.items():
@@ -531,7 +531,7 @@ def test_slices_give_the_same_gradients_with_frozen_batch_norms(slice_: int) -> 
 
 
 def test_slices_with_a_batch_norm_in_training_mode_are_an_error() -> None:
-    model = build(slice=2).train()
+    model = build(slice_size=2).train()
     chosen = kept(model)
     with pytest.raises(ConfigError, match=r"slice=2.*BatchNorm"):
         model(chosen.patches, chosen.selection)

@@ -132,7 +132,7 @@ def test_a_resnet_has_one_to_four_stages(stages: int) -> None:
 
 
 def test_norm_standardizes_the_embeddings() -> None:
-    encoder = thin_resnet(stages=1, width=8, channels=1, norm=1.0)
+    encoder = thin_resnet(stages=1, width=8, channels=1, norm=True)
     x = encoder(torch.randn(64, 1, 16, 16))
     torch.testing.assert_close(x.mean(dim=0), torch.zeros(8), atol=1e-5, rtol=0)
     torch.testing.assert_close(x.std(dim=0, correction=0), torch.ones(8), atol=1e-2, rtol=0)

@@ -15,7 +15,7 @@ from ips.nn.folding import FoldedEncoder
 ENCODERS: dict[str, Callable[[], nn.Module]] = {
     "resnet18, 2 stages": lambda: resnet18(stages=2, channels=1, width=16),
     "resnet50, 1 stage": lambda: resnet50(stages=1, channels=1, width=8),
-    "thin with norm": lambda: thin_resnet(stages=2, channels=1, width=8, norm=6.0),
+    "thin with norm": lambda: thin_resnet(stages=2, channels=1, width=8, norm=True),
 }
 
 

@@ -58,7 +58,7 @@ def test_files_from_before_batch_norms_counted_batches_load(tmp_path: Path) -> N
 
 
 def test_the_norm_over_the_embedding_stays_as_it_is(tmp_path: Path) -> None:
-    target = encoder(norm=6.0)
+    target = encoder(norm=True)
     target.norm.weight.data.fill_(3.0)
     load_weights(target, write(tmp_path / "weights.pth", published()))
     assert target.norm.weight.eq(3.0).all()

@@ -9,7 +9,7 @@ from ips.config import Config, override, parse_config
 TINY: dict[str, Any] = {
     "data": {"kind": "megapixel-mnist", "side": 200, "train": 12, "test": 6},
     "patches": {"size": 50},
-    "encoder": {"name": "thin-resnet", "stages": 1, "width": 8, "norm": 6.0},
+    "encoder": {"name": "thin-resnet", "stages": 1, "width": 8, "norm": True},
     "select": {"keep": 4, "chunk": 4},
     "aggregate": {"heads": 4, "position": True},
     "train": {"epochs": 3, "batch": 4, "warmup": 1},

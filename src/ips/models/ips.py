@@ -47,7 +47,7 @@ class IPSNet(nn.Module):
             model does not know yet, and it never learns them.
         readout: the patch-level head of Sect. 4.5.
         mean, std: per channel, of pixels scaled to 0..1.
-        slice: train on this many patches at a time, so that memory does not depend on M: each
+        slice_size: train on this many patches at a time, so that memory does not depend on M: each
             slice is embedded again in the backward pass. None embeds all at once.
         compile: compile the selection pass.
     """
@@ -69,7 +69,7 @@ class IPSNet(nn.Module):
         readout: PatchReadout | None = None,
         mean: Sequence[float] = (0.0,),
         std: Sequence[float] = (1.0,),
-        slice: int | None = None,
+        slice_size: int | None = None,
         compile: bool = False,
     ) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class IPSNet(nn.Module):
         if mode not in selection.MODES:
             raise ConfigError(f"mode={mode!r}: expected one of {', '.join(selection.MODES)}")
         self.keep, self.chunk, self.mode, self.position = keep, chunk, mode, position
-        self.skip_blank, self.slice = skip_blank, slice
+        self.skip_blank, self.slice_size = skip_blank, slice_size
         self.register_buffer("mean", _per_channel(mean), persistent=False)
         self.register_buffer("std", _per_channel(std), persistent=False)
         self._fast = SelectionEncoder(encoder, self._prepare, compile=compile)
@@ -168,16 +168,16 @@ class IPSNet(nn.Module):
     ) -> None:
         """Fill in the logits of every patch; embeddings are let go, but for a short list."""
         score = self.aggregator.scorer()
+        S = self.aggregator.channels
         for indices, patches in _blocks(source, table.done, self.device):
             index = indices.to(self.device)
-            shown = ~blank(patches) if self.skip_blank else torch.ones_like(index, dtype=torch.bool)
-            logits = table.logits.new_full((len(index), self.aggregator.channels), -torch.inf)
-            if shown.any():
-                index = index[shown]
+            shown: slice | Tensor = ~blank(patches) if self.skip_blank else slice(None)
+            logits = torch.full((len(index), S), -torch.inf, device=self.device)
+            if len(index[shown]):
                 x = embed(patches[shown])  # (n, D)
-                logits[shown.to(logits.device)] = score(self._placed(x, index)).to(logits)  # (n, S)
+                logits[shown] = score(self._placed(x, index[shown])).to(logits.dtype)  # (n, S)
                 if shortlist is not None:
-                    shortlist.add(index, logits[shown.to(logits.device)].to(x), x)
+                    shortlist.add(index[shown], logits[shown], x)
             table.add(logits)
 
     # The forward step
@@ -189,22 +189,22 @@ class IPSNet(nn.Module):
     def embed(self, patches: Tensor, mask: Tensor) -> Tensor:
         """``(B, K, ...)`` patches to ``(B, K, D)``; the encoder sees only those that are there."""
         present = self._prepare(patches[mask])  # (n, ...)
-        x = self.encoder(present) if self.slice is None else self._embed_sliced(present)
+        x = self.encoder(present) if self.slice_size is None else self._embed_sliced(present)
         rows = x.new_zeros(*mask.shape, x.shape[-1])  # (B, K, D)
         rows[mask] = x
         return rows
 
     def _embed_sliced(self, patches: Tensor) -> Tensor:
         """Slice by slice: only embeddings are kept, each slice is embedded again backwards."""
-        assert self.slice is not None
+        assert self.slice_size is not None
         for name, part in self.encoder.named_modules():
             if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training:
                 raise ConfigError(
-                    f"train.slice={self.slice}: {name} is a BatchNorm in training mode, whose "
+                    f"train.slice={self.slice_size}: {name} is a BatchNorm in training mode, whose "
                     "statistics would be those of a slice rather than of the batch: set "
                     "encoder.freeze_norm=true, or leave train.slice out"
                 )
-        slices = patches.split(self.slice)
+        slices = patches.split(self.slice_size)
         done = [checkpoint(self.encoder, part, use_reentrant=False) for part in slices]
         return torch.cat(done)
 

@@ -82,10 +82,11 @@ class ResNet(nn.Module):
         stages: how many stages to keep; the paper keeps 2 for megapixel MNIST, else 4.
         width: channels of the first stage, doubled at each further one; 64 in the paper.
         channels: C, 1 for grey and 3 for colour.
-        norm: put a BatchNorm over the pooled embedding that starts with this gain. The position
-            encoding has the norm sqrt(D / 2), far above that of a fresh small network's
-            embeddings: without a gain, the first patches selected are chosen by where they are,
-            hardly any shows an object, and learning starts late or not at all.
+        pooled_stem: halve twice before the first stage, by a convolution and a max-pooling, as
+            published; else by one convolution of stride 4, at half the cost of a thin network.
+        norm: put a BatchNorm over the pooled embedding. The position encoding has the norm
+            sqrt(D / 2), far above that of a fresh small network's embeddings, and would drown
+            them at first.
     """
 
     def __init__(
@@ -96,16 +97,18 @@ class ResNet(nn.Module):
         stages: int = 4,
         width: int = 64,
         channels: int = 3,
-        norm: float | None = None,
+        pooled_stem: bool = True,
+        norm: bool = False,
     ) -> None:
         super().__init__()
         if not 1 <= stages <= 4:
             raise ConfigError(f"encoder.stages={stages}: a ResNet has 1 to 4 stages")
         self.channels = channels
-        self.conv1 = nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=False)
+        stride = 2 if pooled_stem else 4
+        self.conv1 = nn.Conv2d(channels, width, 7, stride=stride, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.relu = nn.ReLU(inplace=True)
-        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
+        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1) if pooled_stem else nn.Identity()
         inputs = width
         self.stages = [f"layer{stage + 1}" for stage in range(stages)]
         for stage, name in enumerate(self.stages):
@@ -117,10 +120,7 @@ class ResNet(nn.Module):
                 inputs = outputs * block.expansion
             self.add_module(name, nn.Sequential(*layers))
         self.dim = inputs
-        self.norm: nn.Module = nn.Identity()
-        if norm is not None:
-            self.norm = nn.BatchNorm1d(inputs)
-            nn.init.constant_(self.norm.weight, norm)
+        self.norm = nn.BatchNorm1d(inputs) if norm else nn.Identity()
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -136,7 +136,7 @@ class ResNet(nn.Module):
 
 resnet18 = partial(ResNet, BasicBlock, (2, 2, 2, 2))
 resnet50 = partial(ResNet, Bottleneck, (3, 4, 6, 3))
-thin_resnet = partial(ResNet, BasicBlock, (1, 1, 1, 1))
+thin_resnet = partial(ResNet, BasicBlock, (1, 1, 1, 1), pooled_stem=False)
 
 
 class FeatureProjector(nn.Module):

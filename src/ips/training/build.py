@@ -174,7 +174,7 @@ def build_model(config: Config) -> IPSNet:
         readout=readout,
         mean=config.encoder.mean,
         std=config.encoder.std,
-        slice=config.train.slice,
+        slice_size=config.train.slice,
         compile=config.select.compile,
     )
 
