@@ -97,6 +97,12 @@ class SelectConfig(_Section):
     skip_blank: bool = _key(False, "pass over patches of one colour")
     compile: bool = _key(False, "compile the selection pass; pays on a GPU")
 
+    @model_validator(mode="after")
+    def _random_looks_at_nothing(self) -> SelectConfig:
+        if self.mode == "random" and self.skip_blank:
+            raise ValueError("skip_blank needs a look at the patches, and mode=random has none")
+        return self
+
 
 class AggregateConfig(_Section):
     """How the patches kept become one answer per task."""
@@ -105,7 +111,9 @@ class AggregateConfig(_Section):
         "cross-attention", "the paper's transformer, or DeepMIL's attention"
     )
     heads: int = _key(8, "attention heads", ge=1)
-    inner: int | None = _key(None, "hidden size of the transformer's MLP; null for 4 x embedding")
+    inner: int | None = _key(
+        None, "hidden size of the transformer's MLP; null for 4 x embedding", ge=1
+    )
     dropout: float = _key(0.1, "of the transformer", ge=0, lt=1)
     attention_dropout: float = _key(0.1, "of the attention", ge=0, lt=1)
     position: bool = _key(False, "tell the model where in the image a patch is")
@@ -130,7 +138,7 @@ class TaskConfig(_Section):
     """One thing to predict of an image."""
 
     kind: Literal["multiclass", "multilabel", "binary"] = _key("multiclass", "kind of label")
-    classes: int = _key(2, "number of classes; 1 for binary", ge=1)
+    classes: int = _key(2, "number of classes", ge=1)
     metric: Literal["accuracy", "exact-match", "auc"] | None = _key(
         None, "score; null for accuracy, exact-match or auc, as the kind has it"
     )
@@ -138,8 +146,11 @@ class TaskConfig(_Section):
 
     @model_validator(mode="after")
     def _fits(self) -> TaskConfig:
-        if self.names is not None and len(self.names) != max(self.classes, 2):
-            raise ValueError(f"{len(self.names)} names for {self.classes} classes")
+        count = 2 if self.kind == "binary" else self.classes
+        if self.names is not None and len(self.names) != count:
+            raise ValueError(f"{len(self.names)} names for {count} classes")
+        if self.kind == "binary" and self.classes > 2:
+            raise ValueError(f"a binary task has 2 classes, not {self.classes}: make it multiclass")
         if self.kind != "multilabel" and self.metric == "exact-match":
             raise ValueError("exact-match is for multilabel tasks: take accuracy or auc")
         if self.kind == "multiclass" and self.classes < 2:
@@ -247,7 +258,9 @@ def override(values: Mapping[str, Any], settings: Sequence[str]) -> dict[str, An
 def _sentence(error: ValidationError) -> str:
     first = error.errors()[0]
     # pydantic puts the kind of a data set into the path; a person wrote no such key
-    path = [str(part) for part in first["loc"] if part not in ("megapixel-mnist", "table")]
+    path = [str(part) for part in first["loc"]]
+    if path[:1] == ["data"]:
+        del path[1:2]
     key = ".".join(path)
     match first["type"]:
         case "extra_forbidden":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from ips.config import Config
 from ips.models import IPSNet, Prediction
+from ips.models.table import empty_table
 from ips.patches import PatchSource
 from ips.patches.features import split_address
 from ips.scores import ScoreFile
@@ -45,24 +47,27 @@ class Predictor:
         ``progress`` hears how many patches have been looked at. A look at a large file that is
         interrupted goes on where it was when the same file is asked about again.
         """
-        source = image if not isinstance(image, str | Path) else self.open(image)
-        table = None
-        if isinstance(image, str | Path) and self._run is not None and len(source) >= _LARGE:
+        source = self.open(image) if isinstance(image, str | Path) else image
+        channels = 0 if self.net.mode == "random" else self.net.aggregator.channels
+        table = empty_table(len(source), channels, device=self.net.device)
+        if self._run is not None and len(source) >= _LARGE and isinstance(image, str | Path):
             path = self._run / "unfinished" / f"{self._key(Path(image))}.scores"
-            channels = self.net.aggregator.channels
-            table = ScoreFile(path, len(source), channels, progress=progress or (lambda done: None))
-        prediction = self.net.predict(source, load="lazy", table=table)
-        if table is not None:
+            with suppress(PermissionError):  # a run that cannot be written to keeps nothing
+                table = ScoreFile(path, len(source), channels)
+        table.progress = progress
+        seed = self.config.train.seed  # as in the test
+        prediction = self.net.predict(source, load="lazy", seed=seed, table=table)
+        if isinstance(table, ScoreFile):
             table.remove()
         return prediction
 
     def _key(self, image: Path) -> str:
         """Changes with the model, the file and how it is cut: scores of another are not ours."""
         assert self._run is not None
-        facts = [self.config.patches.model_dump_json()]
+        facts = [self.config.patches.model_dump_json(), str(image.resolve())]
         for path in (RunFolder(self._run).model, split_address(image)[0]):
             stat = path.stat()
-            facts += [str(image.resolve()), str(stat.st_size), str(stat.st_mtime_ns)]
+            facts += [str(stat.st_size), str(stat.st_mtime_ns)]
         return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:24]
 
     def class_name(self, task: str, number: int) -> str:
@@ -110,7 +115,8 @@ class Predictor:
         return self.class_name(task, int(label))
 
     def _classes(self, task: str) -> int:
-        return max(self.config.tasks[task].classes, 2)
+        config = self.config.tasks[task]
+        return 2 if config.kind == "binary" else config.classes
 
 
 def _join(answer: str | list[str]) -> str:

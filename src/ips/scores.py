@@ -5,7 +5,7 @@ Letters: N patches, S score channels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
 from pathlib import Path
 
 import numpy as np
@@ -25,28 +25,23 @@ class ScoreFile(ScoreTable):
         path: the file; a new one if there is none, or one of another size.
         patches: N.
         channels: S.
-        progress: called with the number of patches done, at the start and after every block.
     """
 
-    def __init__(
-        self, path: Path, patches: int, channels: int, *, progress: Callable[[int], None]
-    ) -> None:
-        self._path, self._progress = path, progress
+    def __init__(self, path: Path, patches: int, channels: int) -> None:
+        self._path = path
         size = 8 + 4 * patches * channels
         if not path.is_file() or path.stat().st_size != size:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as file:
-                file.truncate(size)  # sparse: takes room only as it fills
+            with path.open("wb") as file:  # all of it now: a disk that fills up later would kill
+                os.posix_fallocate(file.fileno(), 0, size)
         self._count = np.memmap(path, dtype=np.int64, mode="r+", shape=(1,))
         rows = np.memmap(path, dtype=np.float32, mode="r+", offset=8, shape=(patches, channels))
         super().__init__(torch.from_numpy(rows), done=min(int(self._count[0]), patches))
-        progress(self.done)
 
     def add(self, logits: Tensor) -> None:
         """Fill in the next ``(n, S)``."""
         super().add(logits)
         self._count[0] = self.done
-        self._progress(self.done)
 
     def remove(self) -> None:
         """The image has been answered: the file has served."""

@@ -43,7 +43,7 @@ def floats(patches: Tensor) -> Tensor:
 
 def run(encoder: nn.Module, blocks: list[Tensor]) -> Tensor:
     with evaluating(encoder):
-        embed = SelectionEncoder(encoder, floats).begin()
+        embed = SelectionEncoder(floats).begin(encoder)
         return torch.cat([embed(block) for block in blocks])
 
 
@@ -75,10 +75,10 @@ def test_equal_patches_are_embedded_once() -> None:
 
 def test_a_pass_remembers_nothing_of_the_one_before() -> None:
     encoder = Recorder()
-    fast = SelectionEncoder(encoder, floats)
+    fast = SelectionEncoder(floats)
     patches = torch.zeros(3, 1, 2, 2, dtype=torch.uint8)
-    fast.begin()(patches)
-    fast.begin()(patches)
+    fast.begin(encoder)(patches)
+    fast.begin(encoder)(patches)
     assert len(encoder.calls) == 2
 
 
@@ -137,7 +137,7 @@ def test_folded_or_not_the_embeddings_are_those_of_evaluation_mode(
 
 def test_a_hook_added_later_is_heeded() -> None:
     encoder, x = foldable().eval(), torch.randn(5, 1, 16, 16)
-    fast = SelectionEncoder(encoder, floats)
+    fast = SelectionEncoder(floats)
     encoder.register_forward_hook(lambda module, inputs, output: output + 1)
     with torch.no_grad():
-        torch.testing.assert_close(fast.begin()(x), encoder(x))
+        torch.testing.assert_close(fast.begin(encoder)(x), encoder(x))

@@ -192,7 +192,7 @@ def test_micrometres_need_a_resolution_only_for_coordinates(folder: Path) -> Non
     bag = open_features(folder / "stamp.h5")
     assert bag.read([1]).shape == (1, D)
     assert bag.extent is None
-    with pytest.raises(PatchError, match=r"stamp\.h5: .*pass mpp"):
+    with pytest.raises(PatchError, match=r"stamp\.h5: .*set patches.slide_mpp"):
         _ = bag.coords
     with pytest.raises(PatchError, match="mpp=0"):
         open_features(folder / "stamp.h5", mpp=0)

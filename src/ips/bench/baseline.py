@@ -54,7 +54,7 @@ class PaperIPS(nn.Module):
         # IPSNet has put the channels innermost; a plain network has them outermost.
         self.encoder = encoder.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self.aggregator = copy.deepcopy(net.aggregator)
-        self.heads = copy.deepcopy(net.heads)
+        self.tasks, self.heads = net.tasks, copy.deepcopy(net.heads)
         self.keep, self.chunk, self.position = net.keep, net.chunk, net.position
         self.register_buffer("mean", net.mean.clone(), persistent=False)
         self.register_buffer("std", net.std.clone(), persistent=False)
@@ -90,7 +90,8 @@ class PaperIPS(nn.Module):
         x = self._embed(kept.patches, kept.indices)  # (B, M, D)
         mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         tokens = self.aggregator(x, mask).tokens.unbind(dim=1)  # T x (B, D)
-        return {task: head(z) for (task, head), z in zip(self.heads.items(), tokens, strict=True)}
+        answers = zip(self.tasks, self.heads, tokens, strict=True)
+        return {task: head(z) for task, head, z in answers}
 
     def _embed(self, patches: Tensor, indices: Tensor) -> Tensor:
         """``(B, I, ...)`` to ``(B, I, D)``, in one go, with the encoding of the places added."""

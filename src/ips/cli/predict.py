@@ -37,7 +37,7 @@ def predict(
     predictor = load(run)
     answers: list[dict[str, Any]] = []
     failed = 0
-    for path in images:
+    for number, path in enumerate(images):
         try:
             source, prediction = _look(predictor, path)
         except IPSError as error:
@@ -50,7 +50,7 @@ def predict(
 
             figures.mkdir(parents=True, exist_ok=True)
             draw_attention(
-                figures / f"{Path(path).stem}.png",
+                figures / f"{_file_name(path, number)}.png",
                 predictions=[prediction],
                 sources=[source],
                 titles=[predictor.title(prediction)],
@@ -62,6 +62,13 @@ def predict(
         _print(answers)
     if failed:
         raise typer.Exit(1)
+
+
+def _file_name(path: str, number: int) -> str:
+    """Of a picture: the image's own, with its number if it is not the first."""
+    name = Path(path.replace("::", "-")).stem if "::" not in path else path.replace("::", "-")
+    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in Path(name).name)
+    return safe if number == 0 else f"{safe}-{number + 1}"
 
 
 def _look(predictor: Predictor, path: str) -> tuple[PatchSource, Prediction]:

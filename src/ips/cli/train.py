@@ -52,12 +52,12 @@ def train(
     values = override(read_recipe(recipe, scale=scale), set or [])
     config = parse_config(values, source=recipe)
     folder = run or Path("runs") / Path(recipe).stem
+    data = build_data(config)
     try:
-        train_run(config, folder, resume=resume, console=err)
+        train_run(config, folder, resume=resume, console=err, data=data)
     except KeyboardInterrupt:
         say(f"\ninterrupted: go on with the same command and --resume (run folder {folder})")
         raise typer.Exit(130) from None
-    data = build_data(config)
     scores, net, config = evaluate(folder, console=err, data=data)
     _draw(folder, net, config, data)
     _report(scores, config, folder)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from ips.errors import PatchError
+from ips.errors import ConfigError, PatchError
+from ips.nn import FeatureProjector, ResNet
 from ips.patches import PatchSource
 
 
@@ -13,19 +14,39 @@ def check_source(encoder: nn.Module, source: PatchSource) -> None:
     """Whether ``encoder`` can look at these patches; if not, say what it can look at."""
     if not len(source):
         raise PatchError(f"{source.name}: there is no patch in it to look at")
-    expected = getattr(encoder, "channels", None)
-    if expected is not None and (len(source.shape) != 3 or source.shape[0] != expected):
-        raise PatchError(
-            f"{source.name}: patches are {_words(source.shape)}, but the model takes images "
-            f"of {expected} channel{'s' * (expected > 1)}: convert the image, or train a model "
-            "for such images"
-        )
-    inputs = getattr(encoder, "inputs", None)
-    if inputs is not None and source.shape != (inputs,):
+    if isinstance(encoder, ResNet):
+        expected = encoder.channels
+        if len(source.shape) != 3 or source.shape[0] != expected:
+            raise PatchError(
+                f"{source.name}: patches are {_words(source.shape)}, but the model takes images "
+                f"of {expected} channel{'s' * (expected > 1)}: convert the image, or train a "
+                "model for such images"
+            )
+    if isinstance(encoder, FeatureProjector) and source.shape != (encoder.inputs,):
         raise PatchError(
             f"{source.name}: patches are {_words(source.shape)}, but the model takes "
-            f"{inputs} features: extract them with the encoder it was trained on"
+            f"{encoder.inputs} features: extract them with the encoder it was trained on"
         )
+
+
+def check_scores(source: PatchSource, logits: Tensor) -> None:
+    """A patch whose score is not a number is a fault to be told, not a patch to be left out."""
+    if (broken := int(logits.isnan().any(dim=1).sum())) > 0:
+        raise PatchError(
+            f"{source.name}: the scores of {broken} of {len(logits)} patches are not numbers: "
+            "lower train.lr, or look for broken values in its features"
+        )
+
+
+def check_slices(encoder: nn.Module, size: int) -> None:
+    """Whether embedding slice by slice gives the gradients of embedding all at once."""
+    for name, part in encoder.named_modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training:
+            raise ConfigError(
+                f"train.slice={size}: {name} is a BatchNorm in training mode, whose statistics "
+                "would be those of a slice rather than of the batch: set "
+                "encoder.freeze_norm=true, or leave train.slice out"
+            )
 
 
 def _words(shape: tuple[int, ...]) -> str:

@@ -29,31 +29,39 @@ class SelectionEncoder:
     """An encoder as selection uses it: folded where it can be, in micro-batches of few shapes.
 
     Args:
-        encoder: from prepared patches to embeddings.
         prepare: from stored patches (uint8 pixels, fp16 features) to what the encoder takes.
         compile: compile the encoder with ``torch.compile``; pays on a GPU, for long runs.
     """
 
-    def __init__(self, encoder: nn.Module, prepare: Prepare, *, compile: bool = False) -> None:
-        self._encoder, self._prepare = encoder, prepare
-        self._plain: Callable[[Tensor], Tensor] = torch.compile(encoder) if compile else encoder
-        self._folded: FoldedEncoder | None
+    def __init__(self, prepare: Prepare, *, compile: bool = False) -> None:
+        self._prepare, self._compile = prepare, compile
+        self._state: list[int] = []  # of which modules the encoder was made when it was adopted
+        self._folded: FoldedEncoder | None = None
+        self._run: Callable[[Tensor], Tensor] | None = None
+
+    def begin(self, encoder: nn.Module) -> EmbeddingPass:
+        """A pass with the encoder and its weights as they are now; call it in evaluation mode."""
+        parts = list(encoder.modules())
+        state = [has_hooks(encoder), *(id(part) for part in parts)]
+        if state != self._state:
+            self._adopt(encoder)
+            self._state = state
+        if self._folded is not None:
+            self._folded.refresh()
+        return EmbeddingPass(self._encode)
+
+    def _adopt(self, encoder: nn.Module) -> None:
         try:
-            self._folded = FoldedEncoder(encoder, compile=compile)
+            with torch.inference_mode(False):  # or the copy could never be brought up to date
+                self._folded = FoldedEncoder(encoder, compile=self._compile)
+            self._run = self._folded
         except ValueError:  # not a network of convolutions and BatchNorms: as it is, then
             self._folded = None
-        self._run = self._plain
-
-    def begin(self) -> EmbeddingPass:
-        """A pass with the weights as they are now; call it in evaluation mode."""
-        self._run = self._plain
-        if self._folded is not None and not has_hooks(self._encoder):
-            self._folded.refresh()
-            self._run = self._folded
-        return EmbeddingPass(self._encode)
+            self._run = torch.compile(encoder) if self._compile else encoder
 
     def _encode(self, patches: Tensor) -> Tensor:
         """Embed ``(n, ...)`` patches, a micro-batch at a time, as ``(n, D)``."""
+        assert self._run is not None
         size = micro_batch(patches.shape[1:], patches.device)
         step = max(size // 8, 1)
         done = []

@@ -6,7 +6,7 @@ of an image with few patches, C channels, D embedding size, T tokens, H heads, S
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
 import torch
@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ips import selection
 from ips.errors import ConfigError
-from ips.models.checks import check_source, memory_format
+from ips.models.checks import check_scores, check_slices, check_source, memory_format
 from ips.models.embedding import EmbeddingPass, SelectionEncoder, micro_batch
 from ips.models.outputs import Output, Selected, join
 from ips.models.prediction import Prediction
@@ -23,7 +23,7 @@ from ips.models.repeats import blank
 from ips.models.shortlist import Shortlist
 from ips.models.table import ScoreTable, empty_table
 from ips.nn import Aggregator, Head, PatchReadout, evaluating, sinusoidal_position
-from ips.patches import MemoryPatches, PatchSource, pad, prefetch, release
+from ips.patches import MemoryPatches, PatchSource, in_memory, pad, prefetch, release
 from ips.selection import Mode, Selection
 
 Load = Literal["eager", "sequential", "lazy"]
@@ -77,7 +77,8 @@ class IPSNet(nn.Module):
         self.encoder = encoder.to(memory_format=self._format)  # type: ignore[call-overload]
         assert isinstance(aggregator, nn.Module)
         self.aggregator: Aggregator = aggregator
-        self.heads = nn.ModuleDict(heads)
+        self.tasks = tuple(heads)
+        self.heads = nn.ModuleList(heads.values())  # a task may be called anything
         self.readout = readout
         if mode not in selection.MODES:
             raise ConfigError(f"mode={mode!r}: expected one of {', '.join(selection.MODES)}")
@@ -85,7 +86,7 @@ class IPSNet(nn.Module):
         self.skip_blank, self.slice_size = skip_blank, slice_size
         self.register_buffer("mean", _per_channel(mean), persistent=False)
         self.register_buffer("std", _per_channel(std), persistent=False)
-        self._fast = SelectionEncoder(encoder, self._prepare, compile=compile)
+        self._fast = SelectionEncoder(self._prepare, compile=compile)
 
     @property
     def device(self) -> torch.device:
@@ -119,16 +120,16 @@ class IPSNet(nn.Module):
             check_source(self.encoder, source)
         S = 0 if self.mode == "random" else self.aggregator.channels
         with evaluating(self):
+            embed = self._fast.begin(self.encoder)
             if load == "eager":
                 tables = tables or [empty_table(len(s), S, device=self.device) for s in sources]
-                return self._select(
-                    [self._resident(s) for s in sources], tables, seed=seed, embeddings=embeddings
-                )
+                resident = [self._resident(s) for s in sources]
+                return self._select(resident, tables, embed, seed=seed, embeddings=embeddings)
             groups = []
             for b, source in enumerate(sources):
                 table = tables[b] if tables else empty_table(len(source), S, device=self.device)
                 one = self._resident(source) if load == "sequential" else source
-                groups.append(self._select([one], [table], seed=seed, embeddings=embeddings))
+                groups.append(self._select([one], [table], embed, seed=seed, embeddings=embeddings))
                 release(source)  # or every image of the batch would hold on to a cache of tiles
             return join(groups)
 
@@ -136,17 +137,19 @@ class IPSNet(nn.Module):
         self,
         sources: Sequence[PatchSource],
         tables: Sequence[ScoreTable],
+        embed: EmbeddingPass,
         *,
         seed: int,
         embeddings: bool,
     ) -> Selected:
-        embed = self._fast.begin()
         lists = [Shortlist(2 * self.keep) for _ in sources]
         if self.mode != "random":
             for source, table, shortlist in zip(sources, tables, lists, strict=True):
                 self._score(source, table, embed, shortlist if embeddings else None)
-        logits, _ = pad([table.logits.to(self.device) for table in tables])  # (B, N, S)
-        mask, _ = pad([table.mask().to(self.device) for table in tables])  # (B, N)
+                check_scores(source, table.logits)
+        choosable = [table.choosable() for table in tables]
+        logits, _ = pad([logits.to(self.device) for logits, _ in choosable])  # (B, N, S)
+        mask, _ = pad([shown.to(self.device) for _, shown in choosable])  # (B, N)
         order = selection.shuffled(mask, seed=seed)
         choose = getattr(selection, self.mode)
         chosen: Selection = choose(logits, keep=self.keep, chunk=self.chunk, mask=mask, order=order)
@@ -188,31 +191,27 @@ class IPSNet(nn.Module):
 
     def embed(self, patches: Tensor, mask: Tensor) -> Tensor:
         """``(B, K, ...)`` patches to ``(B, K, D)``; the encoder sees only those that are there."""
-        present = self._prepare(patches[mask])  # (n, ...)
-        x = self.encoder(present) if self.slice_size is None else self._embed_sliced(present)
+        present = patches[mask]  # (n, ...) as stored
+        if self.slice_size is None:
+            x: Tensor = self._encode(present)  # (n, D)
+        else:  # keep only embeddings; each slice is embedded again in the backward pass
+            check_slices(self.encoder, self.slice_size)
+            slices = present.split(self.slice_size)
+            x = torch.cat([checkpoint(self._encode, part, use_reentrant=False) for part in slices])
         rows = x.new_zeros(*mask.shape, x.shape[-1])  # (B, K, D)
         rows[mask] = x
         return rows
 
-    def _embed_sliced(self, patches: Tensor) -> Tensor:
-        """Slice by slice: only embeddings are kept, each slice is embedded again backwards."""
-        assert self.slice_size is not None
-        for name, part in self.encoder.named_modules():
-            if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training:
-                raise ConfigError(
-                    f"train.slice={self.slice_size}: {name} is a BatchNorm in training mode, whose "
-                    "statistics would be those of a slice rather than of the batch: set "
-                    "encoder.freeze_norm=true, or leave train.slice out"
-                )
-        slices = patches.split(self.slice_size)
-        done = [checkpoint(self.encoder, part, use_reentrant=False) for part in slices]
-        return torch.cat(done)
+    def _encode(self, patches: Tensor) -> Tensor:
+        x: Tensor = self.encoder(self._prepare(patches))
+        return x
 
     def aggregate(self, x: Tensor, selection: Selection) -> Output:
         """Embeddings ``(B, K, D)`` of the patches kept to an answer per task."""
         aggregated = self.aggregator(self._placed(x, selection.indices), selection.mask)
         tokens = aggregated.tokens.unbind(dim=1)  # T x (B, D)
-        logits = {task: head(z) for (task, head), z in zip(self.heads.items(), tokens, strict=True)}
+        answers = zip(self.tasks, self.heads, tokens, strict=True)
+        logits = {task: head(z) for task, head, z in answers}  # (B, C) each
         patch_logits, readout_logits = None, None
         if self.readout is not None:
             patch_logits, readout_logits = self.readout(x, aggregated.attention)
@@ -241,6 +240,8 @@ class IPSNet(nn.Module):
         tables: Sequence[ScoreTable] | None = None,
     ) -> list[Prediction]:
         """The same for several images at once; what selection has embedded is used again."""
+        for source in sources:
+            source.coords  # noqa: B018  a file that cannot say where its patches are says so now
         chosen = self.select(sources, load=load, seed=seed, embeddings=True, tables=tables)
         assert chosen.embeddings is not None
         with evaluating(self):
@@ -261,20 +262,18 @@ class IPSNet(nn.Module):
         return Prediction(
             name=source.name,
             logits=logits,
-            probabilities={task: self._head(task).activation(v) for task, v in logits.items()},
+            probabilities={
+                task: _activation(head)(logits[task])
+                for task, head in zip(self.tasks, self.heads, strict=True)
+            },
             indices=indices,
             coords=source.coords[indices.numpy()],
             extent=source.extent,
             attention=total,
-            task_attention=dict(zip(self.heads, attention[:, order], strict=True)),
+            task_attention=dict(zip(self.tasks, attention[:, order], strict=True)),
             patch_probabilities=patch_probabilities,
             patches=len(source),
         )
-
-    def _head(self, task: str) -> Head:
-        head = self.heads[task]
-        assert isinstance(head, Head)
-        return head
 
     def _prepare(self, patches: Tensor) -> Tensor:
         """Stored patches to what the encoder takes: pixels to 0..1, standardized; else floats."""
@@ -290,18 +289,15 @@ class IPSNet(nn.Module):
 
     def _resident(self, source: PatchSource) -> MemoryPatches:
         """All of an image's patches, on the device."""
-        if isinstance(source, MemoryPatches):
-            patches = source.patches
-        else:
-            patches = source.read(torch.arange(len(source)))
+        patches = in_memory(source).patches
         if self.device.type == "cuda" and not patches.is_cuda:
             patches = patches.pin_memory()
-        return MemoryPatches(
-            patches.to(self.device, non_blocking=True),
-            coords=source.coords,
-            extent=source.extent,
-            name=source.name,
-        )
+        return MemoryPatches(patches.to(self.device, non_blocking=True), name=source.name)
+
+
+def _activation(head: nn.Module) -> Callable[[Tensor], Tensor]:
+    assert isinstance(head, Head)
+    return head.activation
 
 
 def _per_channel(values: Sequence[float]) -> Tensor:

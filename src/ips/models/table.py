@@ -5,6 +5,8 @@ Letters: N patches of an image, n of a block, S score channels.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -18,21 +20,33 @@ class ScoreTable:
         logits: ``(N, S)``, of which the first ``done`` rows are filled; -inf for a patch that was
             passed over.
         done: how many patches have been looked at.
+        progress: is told ``done`` after every block.
     """
 
-    def __init__(self, logits: Tensor, *, done: int = 0) -> None:
-        self.logits, self.done = logits, done
+    def __init__(
+        self, logits: Tensor, *, done: int = 0, progress: Callable[[int], None] | None = None
+    ) -> None:
+        self.logits, self.done, self.progress = logits, done, progress
 
     def add(self, logits: Tensor) -> None:
         """Fill in the next ``(n, S)``."""
         end = self.done + len(logits)
         self.logits[self.done : end] = logits.to(self.logits)
         self.done = end
+        if self.progress is not None:
+            self.progress(end)
 
-    def mask(self) -> Tensor:
-        """``(N,)``, True where there is something to choose; everything if there is nothing."""
-        scored = (self.logits > -torch.inf).all(dim=1)
-        return scored if scored.any() else torch.ones_like(scored)
+    def choosable(self) -> tuple[Tensor, Tensor]:
+        """The logits, and ``(N,)``: True where a patch was not passed over.
+
+        Where all were passed over there is nothing to tell them apart: any will do.
+        """
+        if not self.logits.shape[1]:  # nothing was scored: the selection is at random
+            return self.logits, self.logits.new_ones(len(self.logits), dtype=torch.bool)
+        shown = self.logits[:, 0] != -torch.inf
+        if not shown.any():
+            return torch.zeros_like(self.logits), torch.ones_like(shown)
+        return self.logits, shown
 
 
 def empty_table(patches: int, channels: int, *, device: torch.device) -> ScoreTable:

@@ -3,7 +3,7 @@
 Letters: n patches, C channels, D embedding size.
 
 Any ``nn.Module`` that turns ``(n, C, h, w)`` floats (or ``(n, D_in)`` features) into ``(n, D)``
-and has an integer attribute ``dim`` will do in their place.
+will do in their place.
 """
 
 from __future__ import annotations
@@ -82,8 +82,6 @@ class ResNet(nn.Module):
         stages: how many stages to keep; the paper keeps 2 for megapixel MNIST, else 4.
         width: channels of the first stage, doubled at each further one; 64 in the paper.
         channels: C, 1 for grey and 3 for colour.
-        pooled_stem: halve twice before the first stage, by a convolution and a max-pooling, as
-            published; else by one convolution of stride 4, at half the cost of a thin network.
         norm: put a BatchNorm over the pooled embedding. The position encoding has the norm
             sqrt(D / 2), far above that of a fresh small network's embeddings, and would drown
             them at first.
@@ -97,18 +95,16 @@ class ResNet(nn.Module):
         stages: int = 4,
         width: int = 64,
         channels: int = 3,
-        pooled_stem: bool = True,
         norm: bool = False,
     ) -> None:
         super().__init__()
         if not 1 <= stages <= 4:
             raise ConfigError(f"encoder.stages={stages}: a ResNet has 1 to 4 stages")
         self.channels = channels
-        stride = 2 if pooled_stem else 4
-        self.conv1 = nn.Conv2d(channels, width, 7, stride=stride, padding=3, bias=False)
+        self.conv1 = nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.relu = nn.ReLU(inplace=True)
-        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1) if pooled_stem else nn.Identity()
+        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
         inputs = width
         self.stages = [f"layer{stage + 1}" for stage in range(stages)]
         for stage, name in enumerate(self.stages):
@@ -136,7 +132,7 @@ class ResNet(nn.Module):
 
 resnet18 = partial(ResNet, BasicBlock, (2, 2, 2, 2))
 resnet50 = partial(ResNet, Bottleneck, (3, 4, 6, 3))
-thin_resnet = partial(ResNet, BasicBlock, (1, 1, 1, 1), pooled_stem=False)
+thin_resnet = partial(ResNet, BasicBlock, (1, 1, 1, 1))
 
 
 class FeatureProjector(nn.Module):

@@ -26,3 +26,5 @@ def evaluating(*modules: nn.Module) -> Iterator[None]:
     finally:
         for part, flag in flags:
             part.training = flag
+        # Weights cast under autocast in here have no graph; the training pass must cast its own.
+        torch.clear_autocast_cache()

@@ -7,7 +7,7 @@ from ips.patches.grid import Edge, Grid
 from ips.patches.image import ImagePatches
 from ips.patches.opening import open_patches
 from ips.patches.prefetch import prefetch
-from ips.patches.source import Coords, Indices, MemoryPatches, PatchSource, release
+from ips.patches.source import Coords, Indices, MemoryPatches, PatchSource, in_memory, release
 
 __all__ = [
     "Coords",
@@ -19,6 +19,7 @@ __all__ = [
     "Indices",
     "MemoryPatches",
     "PatchSource",
+    "in_memory",
     "open_features",
     "open_patches",
     "pad",

@@ -122,7 +122,8 @@ class FeatureBag:
             if self.mpp is None:
                 raise PatchError(
                     f"{self.name}: its coordinates are in micrometres and the slide's resolution "
-                    f"is not in the file: pass mpp, the micrometres per pixel of the slide"
+                    "is not in the file: set patches.slide_mpp, the micrometres per pixel of the "
+                    "slide (mpp= in open_features)"
                 )
             scale = self.layout.microns / self.mpp
         with self._array(self.layout.coords) as array:

@@ -109,6 +109,14 @@ class MemoryPatches:
         return self.patches[as_index(indices, len(self), self.name).to(self.patches.device)]
 
 
+def in_memory(source: PatchSource) -> MemoryPatches:
+    """All patches of a source, read; what they look like, not where they are."""
+    if isinstance(source, MemoryPatches):
+        return source
+    patches = source.read(torch.arange(len(source)))
+    return MemoryPatches(patches, extent=source.extent, name=source.name)
+
+
 def as_index(indices: Indices, count: int, name: str) -> Tensor:
     """``indices`` as an int64 tensor on the CPU; one that no patch has is an error."""
     index = torch.as_tensor(indices, dtype=torch.int64).cpu()

@@ -79,6 +79,12 @@ def _table(data: TableConfig, config: Config) -> Data:
     if any(row.split for row in rows):
         train = [i for i, row in enumerate(rows) if row.split == "train"]
         test = [i for i, row in enumerate(rows) if row.split == "test"]
+        unused = sum(row.split == "val" for row in rows)
+        if unused:
+            raise DataError(
+                f"{data.csv}: {unused} rows have 'val' in their column `split`, which nothing "
+                "here uses: make them train or test"
+            )
         if not train or not test:
             lacks = "train" if not train else "test"
             raise DataError(f"{data.csv}: no row has {lacks!r} in its column `split`")
@@ -124,11 +130,30 @@ def resolve(config: Config, data: Data) -> Config:
     if encoder.inputs not in (None, shape[0]):
         raise ConfigError(f"encoder.inputs={encoder.inputs} but a patch of the data has {shape[0]}")
     tasks = {
-        name: task.model_copy(update={"names": data.names.get(name, task.names)})
+        name: task.model_copy(update={"names": task.names or data.names.get(name)})
         for name, task in config.tasks.items()
     }
-    inputs = encoder.model_copy(update={"inputs": shape[0]})
-    return config.model_copy(update={"encoder": inputs, "tasks": tasks})
+    update = {"inputs": shape[0], "weights": _absolute(encoder.weights)}
+    return config.model_copy(
+        update={
+            "data": _found_from_anywhere(config.data),
+            "encoder": encoder.model_copy(update=update),
+            "tasks": tasks,
+        }
+    )
+
+
+def _found_from_anywhere(
+    data: MegapixelMNISTConfig | TableConfig,
+) -> MegapixelMNISTConfig | TableConfig:
+    paths = {
+        name: _absolute(value) for name, value in data if isinstance(value, Path | None) and value
+    }
+    return data.model_copy(update=paths)
+
+
+def _absolute(path: Path | None) -> Path | None:
+    return None if path is None else path.resolve()
 
 
 def build_task(task: TaskConfig) -> Task:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ips.models import Load
-from ips.patches import MemoryPatches, PatchSource
+from ips.patches import PatchSource, in_memory
 
 Item = tuple[PatchSource, dict[str, Tensor]]
 
@@ -47,7 +47,7 @@ class Batches(L.LightningDataModule):
     Args:
         train, test: the data sets; one that has ``set_epoch`` is told each epoch's number.
         batch: B.
-        load: with ``lazy`` nothing is read here; else the loader's workers read the pixels.
+        load: with ``eager`` the loader's workers read the pixels; else nothing is read here.
         seed: of the order.
         workers: processes that read.
     """
@@ -92,17 +92,7 @@ class Batches(L.LightningDataModule):
 
 
 def collate(items: Sequence[Item], *, load: Load) -> tuple[list[PatchSource], dict[str, Tensor]]:
-    """B images side by side; unless they are to be read lazily, their pixels are read here."""
-    sources = [source if load == "lazy" else in_memory(source) for source, _ in items]
+    """B images side by side; their pixels are read here if all are to be in memory at once."""
+    sources = [in_memory(source) if load == "eager" else source for source, _ in items]
     labels = {task: torch.stack([labels[task] for _, labels in items]) for task in items[0][1]}
     return sources, labels
-
-
-def in_memory(source: PatchSource) -> MemoryPatches:
-    """All of an image's patches, read."""
-    return MemoryPatches(
-        source.read(torch.arange(len(source))),
-        coords=source.coords,
-        extent=source.extent,
-        name=source.name,
-    )

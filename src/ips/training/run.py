@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import lightning as L
 import torch
@@ -25,35 +28,40 @@ from ips.training.module import Learner
 from ips.training.store import RunFolder, load_model, save_model
 
 
-def train(config: Config, run: Path, *, resume: bool = False, console: Console) -> IPSNet:
+def train(
+    config: Config,
+    run: Path,
+    *,
+    resume: bool = False,
+    console: Console,
+    data: Data | None = None,
+) -> IPSNet:
     """Train ``config`` into the folder ``run``; with ``resume``, go on with the run that is there.
 
     Interrupted at any moment, the folder holds the state after the last finished epoch, and the
     resumed run ends with the weights that an uninterrupted one would have.
     """
     folder = RunFolder(run)
-    if not resume and (folder.config.exists() or folder.model.exists()):
+    begun = folder.checkpoint.is_file() or folder.model.is_file()
+    if begun and not resume:
         raise RunError(f"{run}: holds a run already: take another --run, or go on with --resume")
-    data = build_data(config)
+    data = data or build_data(config)
     config = resolve(config, data)
-    if folder.config.exists():
+    if begun:
         _check_same(config, folder)
     if folder.model.is_file():
         return load_model(run)[0]
-    run.mkdir(parents=True, exist_ok=True)
-    write_yaml(config, folder.config)
     torch.manual_seed(config.train.seed)
     net = build_model(config)
+    run.mkdir(parents=True, exist_ok=True)
+    write_yaml(config, folder.config)
     learner, batches = _learner(net, config), _batches(config, data)
     logger = TensorBoardLogger(run, name="tensorboard", version="")
     callbacks = [MetricsLog(folder.metrics), LastCheckpoint(folder.checkpoint), Bar(console)]
-    checkpoint = folder.checkpoint if resume and folder.checkpoint.is_file() else None
-    with _quiet():
+    checkpoint = folder.checkpoint if begun else None
+    with _quiet(), _interruptible():
         trainer = _trainer(config, callbacks=callbacks, logger=logger)
-        try:
-            trainer.fit(learner, datamodule=batches, ckpt_path=checkpoint, weights_only=True)
-        except SystemExit as stop:  # which is what Lightning makes of Ctrl-C
-            raise KeyboardInterrupt from stop
+        trainer.fit(learner, datamodule=batches, ckpt_path=checkpoint, weights_only=True)
     save_model(net, config, folder.model)
     return net
 
@@ -77,20 +85,26 @@ def evaluate(
 
 
 def _check_same(config: Config, folder: RunFolder) -> None:
+    """A run goes on as it was begun, but for settings that do not change what it learns."""
     old = parse_config(read_yaml(folder.config), source=str(folder.config))
-    now, then = config.model_dump(mode="json"), old.model_dump(mode="json")
-    changed = [
-        f"{section}.{key}" if isinstance(values, dict) else section
-        for section, values in now.items()
-        for key in (values if isinstance(values, dict) else [section])
-        if values != then[section]
-        and (not isinstance(values, dict) or values.get(key) != then[section].get(key))
-    ]
+    now, then = _flat(config.model_dump(mode="json")), _flat(old.model_dump(mode="json"))
+    free = {"train.workers", "select.load", "select.compile"}
+    changed = sorted(k for k in (now.keys() | then.keys()) - free if now.get(k) != then.get(k))
     if changed:
         raise RunError(
             f"{folder.path}: was started with other settings ({', '.join(changed)}): resume with "
             f"those in {folder.config.name}, or start a new run with another --run"
         )
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
 
 
 def _learner(net: IPSNet, config: Config) -> Learner:
@@ -122,6 +136,7 @@ def _trainer(
 ) -> L.Trainer:
     return L.Trainer(
         max_epochs=config.train.epochs,
+        accelerator="gpu" if torch.cuda.is_available() else "cpu",
         devices=1,
         precision=config.train.precision,
         logger=logger,
@@ -132,6 +147,19 @@ def _trainer(
         num_sanity_val_steps=0,
         reload_dataloaders_every_n_epochs=1,  # an epoch's order follows from its number
     )
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C as Python has it: Lightning exits the process, and ignores the key from then on."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as stop:
+        raise KeyboardInterrupt from stop
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager
