@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ips.errors import PatchError
 from ips.models import LOADS, IPSNet
 from ips.nn import CrossAttentionTransformer, Head, thin_resnet
 from ips.patches import MemoryPatches
@@ -51,9 +52,31 @@ def test_a_blank_image_is_still_answered() -> None:
     prediction = model(skip_blank=True).predict(empty)
     assert len(prediction.indices) == 6
     assert prediction.probabilities["grade"].isfinite().all()
+    chosen = model(skip_blank=True).select([empty]).selection
+    assert chosen.scores.isfinite().all()
 
 
 def test_without_it_blank_patches_take_part() -> None:
     chosen = model(skip_blank=False).select([image()]).selection
     assert chosen.mask.all()
     assert not set(chosen.indices[0].tolist()) <= set(SHOWN)
+
+
+def test_a_score_that_is_no_number_is_an_error_and_not_a_blank() -> None:
+    net = model(skip_blank=True)
+    with torch.no_grad():
+        net.encoder.conv1.weight.fill_(torch.nan)
+    with pytest.raises(PatchError, match="are not numbers"):
+        net.select([image()])
+
+
+def test_tasks_may_be_called_anything() -> None:
+    torch.manual_seed(0)
+    net = IPSNet(
+        thin_resnet(stages=1, width=8, channels=1),
+        CrossAttentionTransformer(8, tokens=2, heads=2),
+        {name: Head(8, 2, activation=torch.sigmoid) for name in ("type", "her2.status")},
+        keep=3,
+        chunk=3,
+    )
+    assert set(net.predict(image()).logits) == {"type", "her2.status"}

@@ -91,6 +91,28 @@ def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
         )
 
 
+def test_a_removed_task_is_another_setting(tmp_path: Path) -> None:
+    train(tiny("train.epochs=1"), tmp_path / "run", console=CONSOLE)
+    values = tiny("train.epochs=1", "readout=null").model_dump()
+    del values["tasks"]["multi"]
+    fewer = parse_config(values, source="test")
+    with pytest.raises(RunError, match=r"other settings \(.*tasks\.multi"):
+        train(fewer, tmp_path / "run", resume=True, console=CONSOLE)
+
+
+def test_a_run_that_failed_at_the_start_can_be_corrected(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        train(tiny("train.slice=3"), tmp_path / "run", console=CONSOLE)
+    train(tiny("train.epochs=1"), tmp_path / "run", console=CONSOLE)
+
+
+def test_what_does_not_change_the_result_may_change_on_resuming(tmp_path: Path) -> None:
+    train(tiny("train.epochs=1"), tmp_path / "run", console=CONSOLE)
+    train(
+        tiny("train.epochs=1", "select.load=lazy"), tmp_path / "run", resume=True, console=CONSOLE
+    )
+
+
 def test_the_loading_strategies_give_the_same_loss() -> None:
     config = tiny()
     data = build_data(config)
