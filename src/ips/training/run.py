@@ -21,6 +21,7 @@ from rich.console import Console
 from ips.config import Config, parse_config, read_yaml, write_yaml
 from ips.errors import RunError
 from ips.models import IPSNet
+from ips.training.allocator import keep_freed_memory
 from ips.training.build import Data, build_data, build_model, build_task, resolve
 from ips.training.callbacks import Bar, LastCheckpoint, MetricsLog
 from ips.training.loading import Batches
@@ -56,6 +57,7 @@ def train(
     run.mkdir(parents=True, exist_ok=True)
     write_yaml(config, folder.config)
     learner, batches = _learner(net, config), _batches(config, data)
+    keep_freed_memory()
     logger = TensorBoardLogger(run, name="tensorboard", version="")
     callbacks = [MetricsLog(folder.metrics), LastCheckpoint(folder.checkpoint), Bar(console)]
     checkpoint = folder.checkpoint if begun else None
