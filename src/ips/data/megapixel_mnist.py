@@ -7,6 +7,7 @@ alone, whichever process asks for it and in whatever order.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -58,7 +59,7 @@ class Layout:
     noise_places: Coords
 
 
-class Scenes(Dataset[tuple[ScenePatches, dict[str, Tensor]]]):
+class Scenes(Dataset[tuple[ScenePatches, dict[str, Tensor]]], ABC):
     """Images of digits as a map data set; where a layout comes from is up to the subclass.
 
     Args:
@@ -92,9 +93,9 @@ class Scenes(Dataset[tuple[ScenePatches, dict[str, Tensor]]]):
         )
         return scene, labels_of(self.classes[layout.digits], places=layout.digit_places)
 
+    @abstractmethod
     def layout(self, index: int) -> Layout:
         """What is where on image ``index``."""
-        raise NotImplementedError
 
     def set_epoch(self, epoch: int) -> None:
         """Tell which epoch begins: of no effect where the images are the same in every epoch."""

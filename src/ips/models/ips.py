@@ -43,8 +43,7 @@ class IPSNet(nn.Module):
         position: add the 1-D sinusoidal encoding of the patch number to the embeddings, in
             selection and in aggregation.
         skip_blank: pass over patches of one colour, as if the image did not have them. Where most
-            of an image is empty, empty patches otherwise crowd out those that show something the
-            model does not know yet, and it never learns them.
+            of an image is empty, empty patches can otherwise take most of the M places.
         readout: the patch-level head of Sect. 4.5.
         mean, std: per channel, of pixels scaled to 0..1.
         slice_size: train on this many patches at a time, so that memory does not depend on M: each
