@@ -6,7 +6,7 @@ of an image with few patches, C channels, D embedding size, T tokens, H heads, S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, get_args
 
 import torch
@@ -15,15 +15,15 @@ from torch.utils.checkpoint import checkpoint
 
 from ips import selection
 from ips.errors import ConfigError
+from ips.models.blocks import blocks_of
 from ips.models.checks import check_scores, check_slices, check_source, memory_format
-from ips.models.embedding import EmbeddingPass, SelectionEncoder, micro_batch
+from ips.models.embedding import EmbeddingPass, SelectionEncoder
 from ips.models.outputs import Output, Selected, join
 from ips.models.prediction import Prediction
-from ips.models.repeats import blank
 from ips.models.shortlist import Shortlist
 from ips.models.table import ScoreTable, empty_table
 from ips.nn import Aggregator, Head, PatchReadout, evaluating, sinusoidal_position
-from ips.patches import MemoryPatches, PatchSource, in_memory, pad, prefetch, release
+from ips.patches import MemoryPatches, PatchSource, in_memory, pad, release
 from ips.selection import Mode, Selection
 
 Load = Literal["eager", "sequential", "lazy"]
@@ -143,8 +143,8 @@ class IPSNet(nn.Module):
     ) -> Selected:
         lists = [Shortlist(2 * self.keep) for _ in sources]
         if self.mode != "random":
-            for source, table, shortlist in zip(sources, tables, lists, strict=True):
-                self._score(source, table, embed, shortlist if embeddings else None)
+            self._score(sources, tables, embed, lists if embeddings else None)
+            for source, table in zip(sources, tables, strict=True):
                 check_scores(source, table.logits)
         choosable = [table.choosable() for table in tables]
         logits, _ = pad([logits.to(self.device) for logits, _ in choosable])  # (B, N, S)
@@ -163,24 +163,26 @@ class IPSNet(nn.Module):
 
     def _score(
         self,
-        source: PatchSource,
-        table: ScoreTable,
+        sources: Sequence[PatchSource],
+        tables: Sequence[ScoreTable],
         embed: EmbeddingPass,
-        shortlist: Shortlist | None,
+        lists: Sequence[Shortlist] | None,
     ) -> None:
         """Fill in the logits of every patch; embeddings are let go, but for a short list."""
         score = self.aggregator.scorer()
-        S = self.aggregator.channels
-        for indices, patches in _blocks(source, table.done, self.device):
-            index = indices.to(self.device)
-            shown: slice | Tensor = ~blank(patches) if self.skip_blank else slice(None)
-            logits = torch.full((len(index), S), -torch.inf, device=self.device)
-            if len(index[shown]):
-                x = embed(patches[shown])  # (n, D)
-                logits[shown] = score(self._placed(x, index[shown])).to(logits.dtype)  # (n, S)
-                if shortlist is not None:
-                    shortlist.add(index[shown], logits[shown], x)
-            table.add(logits)
+        for blocks in blocks_of(sources, tables, self.device, skip_blank=self.skip_blank):
+            patches = torch.cat([block.patches for block in blocks])  # (n, ...)
+            indices = torch.cat([block.indices for block in blocks])
+            logits = torch.empty(0, self.aggregator.channels, device=self.device)
+            if len(patches):
+                x = embed(patches)  # (n, D)
+                logits = score(self._placed(x, indices))  # (n, S)
+            first = 0
+            for block in blocks:
+                its = slice(first, first := first + len(block.indices))
+                if lists is not None and len(block.indices):
+                    lists[block.image].add(block.indices, logits[its], x[its])
+                tables[block.image].add(block.spread(logits[its]))
 
     # The forward step
 
@@ -301,16 +303,3 @@ def _activation(head: nn.Module) -> Callable[[Tensor], Tensor]:
 
 def _per_channel(values: Sequence[float]) -> Tensor:
     return torch.tensor(values, dtype=torch.float32).view(-1, 1, 1)  # (C, 1, 1)
-
-
-def _blocks(
-    source: PatchSource, start: int, device: torch.device
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """The patches of a source from ``start`` on, as (indices, patches on the device)."""
-    size = micro_batch(source.shape, device)
-    if isinstance(source, MemoryPatches):  # nothing to read, and repeats show in a large block
-        for first in range(start, len(source), 16 * size):
-            indices = torch.arange(first, min(first + 16 * size, len(source)))
-            yield indices, source.patches[first : first + 16 * size].to(device)
-    else:
-        yield from prefetch(source, size=size, device=device, start=start)
