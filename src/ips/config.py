@@ -77,6 +77,7 @@ class EncoderConfig(_Section):
     stages: int = _key(4, "stages of a ResNet to keep", ge=1, le=4)
     width: int = _key(64, "channels of the first stage", ge=1)
     norm: bool = _key(False, "BatchNorm over the embedding: gets small networks off the ground")
+    pool: Literal["mean", "max"] = _key("mean", "max shows small things in mostly empty patches")
     freeze_norm: bool = _key(False, "keep BatchNorm statistics as they were loaded")
     weights: Path | None = _key(None, "file of pre-trained weights, .safetensors or .pth")
     dim: int = _key(512, "embedding size of the projector", ge=1)

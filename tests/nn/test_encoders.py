@@ -131,6 +131,16 @@ def test_a_resnet_has_one_to_four_stages(stages: int) -> None:
         resnet18(stages=stages)
 
 
+def test_max_pooling_does_not_thin_out_a_small_thing() -> None:
+    small, large = torch.zeros(1, 1, 48, 48), torch.zeros(1, 1, 96, 96)
+    dot = torch.rand(8, 8)
+    small[..., 20:28, 20:28] = large[..., 40:48, 40:48] = dot
+    maximum = thin_resnet(stages=1, width=8, channels=1, pool="max").eval()
+    average = thin_resnet(stages=1, width=8, channels=1).eval()
+    torch.testing.assert_close(maximum(small), maximum(large))
+    torch.testing.assert_close(average(small), 4 * average(large))
+
+
 def test_norm_standardizes_the_embeddings() -> None:
     encoder = thin_resnet(stages=1, width=8, channels=1, norm=True)
     x = encoder(torch.randn(64, 1, 16, 16))

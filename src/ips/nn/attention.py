@@ -37,6 +37,10 @@ class CrossAttention(nn.Module):
         self.value = nn.Linear(dim, dim, bias=False)  # W^v
         self.out = nn.Linear(dim, dim, bias=False)  # W^o
         self.attention_dropout = nn.Dropout(attention_dropout)
+        # The query is added to what was attended to. With PyTorch's smaller start for a linear
+        # layer the patches' part of that sum is a third of this, and training starts far later.
+        for projection in (self.query, self.key, self.value, self.out):
+            nn.init.xavier_uniform_(projection.weight)
 
     def fold(self, q: Tensor) -> Tensor:
         """The query and key projections as one matrix ``A``, so that ``logits = x @ A``.

@@ -218,7 +218,11 @@ def _encoder(config: Config) -> tuple[nn.Module, int]:
                 "give one for each, or one for all"
             )
     net = ENCODERS[encoder.name](
-        stages=encoder.stages, width=encoder.width, channels=encoder.inputs, norm=encoder.norm
+        stages=encoder.stages,
+        width=encoder.width,
+        channels=encoder.inputs,
+        norm=encoder.norm,
+        pool=encoder.pool,
     )
     if encoder.weights is not None:
         load_weights(net, encoder.weights)

@@ -1,0 +1,5 @@
+"""``python -m ips`` is ``ips``."""
+
+from ips.cli import main
+
+main()
