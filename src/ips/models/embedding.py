@@ -19,7 +19,7 @@ from ips.nn.folding import FoldedEncoder, has_hooks
 Prepare = Callable[[Tensor], Tensor]
 
 # Activations of about this many pixels stay in a CPU's cache; a GPU wants far more at a time.
-_PIXELS = {"cpu": 160_000, "cuda": 10_000_000}
+_PIXELS = {"cpu": 320_000, "cuda": 10_000_000}
 _ROWS = {"cpu": 1_024, "cuda": 16_384}
 _PROBE = 256  # patches looked at before deciding whether equal ones are worth looking for
 _REMEMBERED = 8  # repeated patches whose embedding is carried from one block to the next
