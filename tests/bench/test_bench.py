@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,7 +23,7 @@ import ips.cli.bench
 from ips.bench.memory import bench_memory
 from ips.bench.memory_step import Step, peak_of_step
 from ips.bench.peak import Peak, fresh, peak_of
-from ips.bench.report import Report
+from ips.bench.report import Report, name_of
 from ips.bench.rounds import Ratio, in_turns, paired
 from ips.bench.selection import bench_selection
 from ips.cli.app import app
@@ -40,6 +41,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("ips.bench.memory.fresh", run)
     monkeypatch.setattr("ips.bench.stored.fresh", run)
+    monkeypatch.setattr("ips.bench.memory_step.keep_freed_memory", lambda: None)
 
 
 def silent(_: str) -> None:
@@ -81,7 +83,7 @@ def test_command_line(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [*words, "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert "2 of 2 images equal" in " ".join(result.output.replace("│", " ").split())
-    assert (tmp_path / "selection.png").exists()
+    assert (tmp_path / "selection-dense.png").exists()
     words = ["bench", "step", "--quick", "--rounds", "1", "--batch", "2"]
     result = CliRunner().invoke(app, [*words, "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
@@ -145,7 +147,7 @@ def test_arms_take_turns() -> None:
 
 
 def test_peak_sees_what_is_let_go_again() -> None:
-    found = peak_of(lambda: np.ones(40_000_000, dtype=np.uint8).sum())
+    found = fresh(peak_of, partial(np.ones, 40_000_000, np.uint8))
     assert found.above >= 30_000_000
     assert Peak(before=5, peak=12).above == 7
 
@@ -194,3 +196,8 @@ def test_gigapixel_leaves_nothing_half_made(gigapixel: ModuleType, tmp_path: Pat
     assert not list(tmp_path.iterdir())
     with pytest.raises(SystemExit):
         gigapixel.main([str(tmp_path / "slide.tif"), "--side", "100"])
+
+
+def test_part_of_a_benchmark_has_files_of_its_own() -> None:
+    assert name_of("memory", ["lazy", "eager"], of=("eager", "lazy")) == "memory"
+    assert name_of("memory", ["lazy"], of=("eager", "lazy")) == "memory-lazy"

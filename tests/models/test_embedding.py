@@ -141,3 +141,37 @@ def test_a_hook_added_later_is_heeded() -> None:
     encoder.register_forward_hook(lambda module, inputs, output: output + 1)
     with torch.no_grad():
         torch.testing.assert_close(fast.begin(encoder)(x), encoder(x))
+
+
+class TracedWrong(nn.Module):
+    """Runs as it is, and traces into something else: a proxy is no Tensor."""
+
+    def __init__(self, *, crash: bool) -> None:
+        super().__init__()
+        self.conv, self.bn, self.crash = nn.Conv2d(1, 4, 2), nn.BatchNorm2d(4), crash
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not isinstance(x, Tensor):
+            x = x["image"] if self.crash else x * 2
+        y: Tensor = self.bn(self.conv(x)).flatten(1)
+        return y
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_copy_that_differs_from_the_encoder_is_not_used(crash: bool) -> None:
+    encoder = TracedWrong(crash=crash).eval()
+    patches = torch.randint(0, 255, (20, 1, 2, 2), dtype=torch.uint8)
+    torch.testing.assert_close(run(encoder, [patches]), encoder(patches.float()).detach())
+
+
+def test_a_copy_is_compared_once() -> None:
+    encoder = thin_resnet(stages=1, width=8, channels=1).eval()
+    calls: list[int] = []
+    plain = encoder.forward
+    encoder.forward = lambda x: (calls.append(len(x)), plain(x))[1]  # type: ignore[method-assign]
+    fast = SelectionEncoder(floats)
+    patches = torch.randint(0, 255, (20, 1, 16, 16), dtype=torch.uint8)
+    with evaluating(encoder):
+        for _ in range(3):
+            fast.begin(encoder)(patches)
+    assert len(calls) == 1

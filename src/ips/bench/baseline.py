@@ -71,19 +71,20 @@ class PaperIPS(nn.Module):
         N = patches.shape[1]
         M = min(self.keep, N)
         with evaluating(self):
-            patches = torch.stack([p[o] for p, o in zip(patches, order, strict=True)])
-            x = self._embed(patches[:, :M], order[:, :M])  # (B, M, D)
+            first = order[:, :M]
+            x = self._embed(_rows(patches, first), first)  # (B, M, D)
             at = torch.arange(M, device=order.device).expand(len(order), M)  # (B, M)
             for start in range(M, N, self.chunk):
-                new = slice(start, min(start + self.chunk, N))
-                x = torch.cat([x, self._embed(patches[:, new], order[:, new])], dim=1)
-                place = torch.arange(N, device=order.device)[new].expand(len(order), -1)
-                at = torch.cat([at, place], dim=1)  # (B, M+I)
+                new = order[:, start : start + self.chunk]  # (B, I)
+                x = torch.cat([x, self._embed(_rows(patches, new), new)], dim=1)
+                place = torch.arange(start, start + new.shape[1], device=order.device)
+                at = torch.cat([at, place.expand(len(order), -1)], dim=1)  # (B, M+I)
                 # The earlier of two equal scores wins, as everywhere in this library.
                 best = self._scores(x).sort(dim=1, descending=True, stable=True).indices[:, :M]
                 best = best.sort(dim=1).values  # (B, M)
                 x, at = _rows(x, best), at.gather(1, best)
-            return Kept(indices=order.gather(1, at), patches=_rows(patches, at))
+            indices = order.gather(1, at)
+            return Kept(indices=indices, patches=_rows(patches, indices))
 
     def forward(self, kept: Kept) -> dict[str, Tensor]:
         """Embed the patches kept again, aggregate and classify: logits ``(B, C)`` per task."""

@@ -14,7 +14,7 @@ from ips.bench.figures import memory_lines
 from ips.bench.machine import facts
 from ips.bench.memory_step import Step, peak_of_step
 from ips.bench.peak import Peak, fresh
-from ips.bench.report import Report
+from ips.bench.report import Report, name_of
 from ips.bench.rounds import Tell
 from ips.data import MegapixelMNIST
 from ips.data.megapixel_mnist import SMALLEST_SIDE
@@ -75,7 +75,7 @@ def bench_memory(
     lines = {arm: {m["side"]: m["peak"] / 1e9 for m in measured if m["arm"] == arm} for arm in arms}
     settings = {"batch": batch, "M": keep, "I": keep, "width": width, "sides": sides}
     return Report(
-        name="memory",
+        name=name_of("memory", arms, ARMS),
         data={
             "machine": facts(torch.device("cpu")),
             "quick": quick,

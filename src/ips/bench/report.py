@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,11 @@ class Report:
         self.figure.savefig(part, format="png")
         part.replace(picture)
         return [text, picture]
+
+
+def name_of(benchmark: str, chosen: Sequence[str], of: Sequence[str]) -> str:
+    """Of the files: part of a benchmark has its own, and leaves those of the whole as they are."""
+    return benchmark if set(chosen) == set(of) else "-".join([benchmark, *chosen])
 
 
 def _plain(value: object) -> Any:

@@ -17,7 +17,7 @@ from ips.bench.baseline import PaperIPS
 from ips.bench.cases import Case, dense, megapixel_mnist
 from ips.bench.figures import ratio_bars
 from ips.bench.machine import facts
-from ips.bench.report import Report
+from ips.bench.report import Report, name_of
 from ips.bench.rounds import Tell, in_turns
 from ips.bench.stored import stored_features
 from ips.models import embedding
@@ -39,7 +39,7 @@ def bench_selection(
     Args:
         cases: of ``CASES``.
         rounds: timed runs of every arm.
-        batch: images; by default 16 of megapixel MNIST, 4 dense ones. Features are one bag.
+        batch: images; 16 by default, as in the paper. Features are one bag.
         device: to run on.
         quick: tiny images and models, to see that all works; the times mean nothing.
         tell: is told of every round.
@@ -51,7 +51,7 @@ def bench_selection(
             found = stored_features(rounds=rounds, device=device, quick=quick, tell=tell)
         elif name == "dense":
             found = _measure(
-                dense(batch=batch or (2 if quick else 4), device=device, quick=quick),
+                dense(batch=batch or (2 if quick else 16), device=device, quick=quick),
                 rounds=rounds,
                 device=device,
                 tell=tell,
@@ -66,7 +66,7 @@ def bench_selection(
             )
         done.append(found)
     return Report(
-        name="selection",
+        name=name_of("selection", cases, CASES),
         data={"machine": facts(device), "quick": quick, "rounds": rounds, "cases": done},
         header=("case", "arm", "median s", "times the baseline's speed", "patches selected"),
         rows=[row for case in done for row in _rows(case)],

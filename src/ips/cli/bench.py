@@ -46,9 +46,7 @@ def selection(
     case: Annotated[
         list[SelectionCase] | None, typer.Option(help="one or several; all by default")
     ] = None,
-    batch: Annotated[
-        int | None, typer.Option(min=1, help="images; 16 of megapixel MNIST and 4 dense ones")
-    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="images; 16 by default")] = None,
     device: Device = None,
 ) -> None:
     """The select step: speed, and whether the same patches are selected."""
