@@ -3,11 +3,15 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
+RECIPE := src/ips/recipes/megapixel-mnist.yaml
 
 .PHONY: demo test check clean
 .DEFAULT_GOAL := demo
 
 demo: .venv/ready
+	@if [ $(RECIPE) -nt runs/demo/config.yaml ] && [ -d runs/demo ]; then \
+		echo "The recipe has changed: the earlier demo is kept as runs/demo-earlier"; \
+		rm -rf runs/demo-earlier && mv runs/demo runs/demo-earlier; fi
 	$(BIN)/ips train megapixel-mnist --run runs/demo --resume
 	@echo "Where it looked: runs/demo/figures/attention.png"
 

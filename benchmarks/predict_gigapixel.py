@@ -1,0 +1,116 @@
+"""Predict on a slide of 16 gigapixels, watch its memory, interrupt it once and let it go on.
+
+    python benchmarks/predict_gigapixel.py                       # in runs/gigapixel
+    python benchmarks/predict_gigapixel.py --side 16384          # a smaller slide, to try it
+
+Makes what is missing: the slide, and a small model trained on a few small slides for one epoch
+(what it answers means nothing; how much it takes does). Linux only, for it reads /proc.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from make_gigapixel import write_slide
+
+IPS = [sys.executable, "-m", "ips"]
+CONFIG = """\
+data: {kind: table, csv: slides.csv}
+patches: {size: 256}
+encoder: {name: thin-resnet, stages: 2, width: 16, norm: true}
+select: {keep: 64, chunk: 256, load: lazy}
+train: {epochs: 1, batch: 4, lr: 0.001, warmup: 0}
+tasks:
+  kind: {kind: binary}
+"""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """How a command went: its exit code, seconds, and peak of resident memory in bytes."""
+
+    code: int
+    seconds: float
+    peak: int
+
+
+def watched(command: list[str], *, output: Path, stop_after: float | None = None) -> Watched:
+    """Run a command; ``stop_after`` so many seconds press Ctrl-C."""
+    begun, peak, stopped = time.monotonic(), 0, False
+    with output.open("w") as file, subprocess.Popen(command, stdout=file) as process:
+        while process.poll() is None:
+            peak = max(peak, _peak(process.pid))
+            if stop_after is not None and not stopped and time.monotonic() - begun > stop_after:
+                process.send_signal(signal.SIGINT)
+                stopped = True
+            time.sleep(0.1)
+    return Watched(process.returncode, time.monotonic() - begun, peak)
+
+
+def _peak(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except FileNotFoundError:  # it has just ended
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
+
+
+def make_model(folder: Path) -> Path:
+    """A run folder of a model for slides, trained if it is not there."""
+    run = folder / "run"
+    if not (run / "model.safetensors").exists():
+        rows = ["path,kind,split"]
+        for number in range(8):
+            write_slide(folder / f"small-{number}.tif", side=2048, seed=number + 1)
+            split = "train" if number < 6 else "test"
+            rows.append(f"small-{number}.tif,{number % 2},{split}")
+        (folder / "slides.csv").write_text("\n".join(rows) + "\n")
+        config = folder / "slides.yaml"
+        config.write_text(CONFIG.replace("slides.csv", str(folder / "slides.csv")))
+        subprocess.run([*IPS, "train", str(config), "--run", str(run), "--resume"], check=True)
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Predict on 16 gigapixels and watch the memory.")
+    parser.add_argument("--folder", type=Path, default=Path("runs/gigapixel"))
+    parser.add_argument("--side", type=int, default=131_072, help="of the slide in pixels")
+    parser.add_argument("--stop-after", type=float, default=60, help="seconds to the interruption")
+    given = parser.parse_args()
+    folder: Path = given.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    run = make_model(folder)
+    slide = folder / f"slide-{given.side}.tif"
+    if not slide.exists():
+        print(f"writing {slide}")
+        write_slide(slide, side=given.side)
+    command = [*IPS, "predict", str(run), str(slide), "--json"]
+    whole = watched(command, output=folder / "whole.json")
+    first = watched(command, output=folder / "first.json", stop_after=given.stop_after)
+    kept = sum(path.stat().st_size for path in (run / "unfinished").glob("*"))
+    second = watched(command, output=folder / "resumed.json")
+    same = (folder / "whole.json").read_text() == (folder / "resumed.json").read_text()
+    found = {
+        "side": given.side,
+        "patches": json.loads((folder / "whole.json").read_text())[0]["patches"],
+        "whole": asdict(whole),
+        "interrupted": asdict(first),
+        "bytes kept": kept,
+        "resumed": asdict(second),
+        "same answer": same,
+    }
+    (folder / "gigapixel.json").write_text(json.dumps(found, indent=2) + "\n")
+    print(json.dumps(found, indent=2))
+    if not same or whole.code or second.code:
+        sys.exit("the resumed answer is not that of the run in one go")
+
+
+if __name__ == "__main__":
+    main()
