@@ -23,11 +23,13 @@ import ips.cli.bench
 from ips.bench.memory import bench_memory
 from ips.bench.memory_step import Step, peak_of_step
 from ips.bench.peak import Peak, fresh, peak_of
+from ips.bench.read import _ahead
 from ips.bench.report import Report, name_of
 from ips.bench.rounds import Ratio, in_turns, paired
 from ips.bench.selection import bench_selection
 from ips.cli.app import app
 from ips.errors import ConfigError, IPSError
+from ips.images import open_image
 
 CPU = torch.device("cpu")
 
@@ -201,3 +203,8 @@ def test_gigapixel_leaves_nothing_half_made(gigapixel: ModuleType, tmp_path: Pat
 def test_part_of_a_benchmark_has_files_of_its_own() -> None:
     assert name_of("memory", ["lazy", "eager"], of=("eager", "lazy")) == "memory"
     assert name_of("memory", ["lazy"], of=("eager", "lazy")) == "memory-lazy"
+
+
+def test_reading_ahead_of_a_picture_with_few_patches() -> None:
+    picture = np.zeros((128, 128, 3), np.uint8)
+    assert _ahead(partial(open_image, picture), 64, rounds=1, quick=True, tell=silent)

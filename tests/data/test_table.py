@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +46,7 @@ class TestReadTable:
     @pytest.mark.parametrize("separator", [",", ";", "\t"])
     @pytest.mark.parametrize("newline", ["\n", "\r\n"])
     def test_kinds_of_csv(self, folder: Path, separator: str, newline: str, encoding: str) -> None:
-        lines = ["path,grade, split", "a.tif,high,train", "", "b.tif, low ,Test", ",,"]
+        lines = ["path,grade, Split", "a.tif,high,train", "", "b.tif, low ,Test", ",,"]
         text = newline.join(lines).replace(",", separator)
         assert read_table(write(folder, text, encoding=encoding), tasks=["grade"]) == [
             Row(folder / "a.tif", {"grade": "high"}, "train"),
@@ -57,6 +58,12 @@ class TestReadTable:
         table = write(folder / "tables", "slide,x,y\na.tif,1,\n")
         (row,) = read_table(table, root=folder, path="slide", tasks=["x", "y"])
         assert row == Row(folder / "a.tif", {"x": "1", "y": ""}, None)
+
+    def test_a_task_may_be_called_split(self, folder: Path) -> None:
+        table = write(folder, "path,Split\na.tif,wood\n")
+        assert read_table(table, tasks=["Split"]) == [
+            Row(folder / "a.tif", {"Split": "wood"}, None)
+        ]
 
     def test_slides_of_one_feature_file(self, folder: Path) -> None:
         table = write(folder, "path,y\nall.h5::s1,0\nall.h5::s2,1\n")
@@ -77,6 +84,8 @@ class TestReadTable:
             ("path,grade\na.tif,1\nb.tif,2\na.tif,1\n", "lines 2 and 4: both name a.tif"),
             ("path,grade,split\na.tif,1,dev\n", "line 2: split 'dev', expected one of train"),
             ("path,grade,split\na.tif,1,\n", "split '', expected"),
+            ("path,grade,Split\na.tif,1,dev\n", "line 2: split 'dev', expected one of train"),
+            ("path,grade,split,Split\na.tif,1,,\n", "two columns are called split and Split"),
             ("path,grade\na.tif,1,2\n", "line 2: 3 cells under 2 columns"),
             ("path,grade\na.tif\n", "line 2: 1 cells under 2 columns"),
             ('path,grade\na.tif,"1\n', "not a readable CSV"),
@@ -202,22 +211,56 @@ class TestStratifiedSplit:
         test=st.floats(0.05, 0.95),
         seed=st.integers(0, 1000),
     )
-    def test_is_a_partition_with_every_class_on_both_sides(
+    def test_is_a_partition_of_the_share_with_every_class_on_both_sides(
         self, labels: list[str], test: float, seed: int
     ) -> None:
         train, held_out = stratified_split(labels, test=test, seed=seed)
         assert sorted(train + held_out) == list(range(len(labels)))
         assert (train, held_out) == (sorted(train), sorted(held_out))
+        total = min(max(round(len(labels) * test), 1), len(labels) - 1)
+        assert len(held_out) == total
+        sizes = [labels.count(label) for label in set(labels)]
+        strata = [size for size in [*sizes, sizes.count(1)] if size > 1]  # classes of one are one
+        room = len(strata) <= total <= sum(strata) - len(strata)
+        even = all(1 <= size * test <= size - 1 for size in strata) and sizes.count(1) != 1
         for label in set(labels):
             count = labels.count(label)
             tested = sum(labels[i] == label for i in held_out)
-            assert tested == 0 if count == 1 else 0 < tested < count
-            assert abs(tested - count * test) <= 1 or count == 1
+            assert not room or count == 1 or 0 < tested < count
+            assert not even or count == 1 or abs(tested - count * test) <= 1
         assert stratified_split(labels, test=test, seed=seed) == (train, held_out)
 
     def test_the_total_fits_many_small_classes(self) -> None:
         labels = [i // 4 for i in range(40)]
         assert len(stratified_split(labels, test=0.4, seed=0)[1]) == 16
+
+    @pytest.mark.parametrize(
+        ("labels", "test", "expected"),
+        [
+            ([*range(95), *[100] * 5], 0.2, 20),  # one-off combinations, and one class
+            ([(i * i % 4, i * 7 % 13 % 4, i * 11 % 17 % 4) for i in range(100)], 0.2, 20),
+            ([i // 2 for i in range(100)], 0.1, 10),  # fewer than there are classes
+            ([i // 2 for i in range(100)], 0.9, 90),
+            ([*"a" * 100, *range(3)], 0.01, 1),
+            (list(range(10)), 0.3, 3),
+            (["a", "b"], 0.1, 1),
+            (["a", "b"], 0.9, 1),
+        ],
+    )
+    def test_the_share_is_the_one_asked_for(
+        self, labels: list[Hashable], test: float, expected: int
+    ) -> None:
+        train, held_out = stratified_split(labels, test=test, seed=0)
+        assert (len(train), len(held_out)) == (len(labels) - expected, expected)
+
+    def test_one_image_of_a_class_is_for_training_if_it_is_the_only_such(self) -> None:
+        labels = ["rare", *"a" * 10, *"b" * 10]
+        assert all(0 in stratified_split(labels, test=0.5, seed=s)[0] for s in range(5))
+
+    def test_larger_classes_are_on_both_sides_where_not_all_can_be(self) -> None:
+        labels = [*"a" * 2, *"b" * 9, *"c" * 2, *"d" * 9]
+        _, held_out = stratified_split(labels, test=0.1, seed=0)
+        assert sorted(labels[i] for i in held_out) == ["b", "d"]
 
     def test_the_seed_matters(self) -> None:
         labels = ["a", "b"] * 50
@@ -236,5 +279,5 @@ class TestStratifiedSplit:
     def test_what_cannot_be_split(self) -> None:
         with pytest.raises(DataError, match=r"test=1\.0"):
             stratified_split(["a", "a"], test=1.0, seed=0)
-        with pytest.raises(DataError, match="2 images and no class with two"):
-            stratified_split(["a", "b"], test=0.5, seed=0)
+        with pytest.raises(DataError, match="1 images: there is nothing to split"):
+            stratified_split(["a"], test=0.5, seed=0)

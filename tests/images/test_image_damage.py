@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import openslide
 import pytest
 import tifffile
 from picture_files import write_svs, write_tiff
@@ -76,13 +77,20 @@ def test_truncated_tiles(tmp_path: Path, picture: Pixels, part: float) -> None:
     assert "damaged" in refusal(path)
 
 
+def overwrite_tile(path: Path, number: int, *, by: bytes = b"\xff", half: bool = False) -> None:
+    """Spoil the bytes of one tile, or the second half of them."""
+    with tifffile.TiffFile(path) as file:
+        page = file.pages[0]
+        offset, size = page.dataoffsets[number], page.databytecounts[number]
+    content = bytearray(path.read_bytes())
+    start = size // 2 if half else 0
+    content[offset + start : offset + size] = by * (size - start)
+    path.write_bytes(content)
+
+
 def test_broken_tile(tmp_path: Path, picture: Pixels) -> None:
     path = write_tiff(tmp_path / "a.tif", [picture])
-    with tifffile.TiffFile(path) as file:
-        offset, size = file.pages[0].dataoffsets[5], file.pages[0].databytecounts[5]
-    content = bytearray(path.read_bytes())
-    content[offset : offset + size] = b"\xff" * size
-    path.write_bytes(content)
+    overwrite_tile(path, 5)
     message = refusal(path)
     assert "tile in row 1, column 1 of level 0 cannot be read" in message
     assert "copy or export it again" in message
@@ -90,19 +98,37 @@ def test_broken_tile(tmp_path: Path, picture: Pixels) -> None:
     np.testing.assert_array_equal(region, picture[:30, :40])
 
 
+def test_jpeg_tile_that_breaks_off(tmp_path: Path, picture: Pixels) -> None:
+    path = write_tiff(tmp_path / "a.tif", [picture], tile=(64, 64), compression="jpeg")
+    expected = tifffile.imread(path)
+    overwrite_tile(path, 4, by=b"\0", half=True)
+    message = refusal(path)
+    assert "tile in row 1, column 1 of level 0 cannot be read (its JPEG breaks off)" in message
+    region = open_image(path).read_region((0, 0), 0, (64, 64))  # the others are whole
+    np.testing.assert_array_equal(region, expected[:64, :64])
+
+
 def test_broken_slide_tile_leaves_a_working_image(tmp_path: Path, picture: Pixels) -> None:
     path = write_svs(tmp_path / "a.svs", [picture])
-    with tifffile.TiffFile(path) as file:
-        offset, size = file.pages[0].dataoffsets[4], file.pages[0].databytecounts[4]
-    content = bytearray(path.read_bytes())
-    content[offset : offset + size] = b"\xff" * size
-    path.write_bytes(content)
+    overwrite_tile(path, 4)
     image = open_image(path)
     assert isinstance(image, SlideImage)
     for _ in range(2):
         with pytest.raises(ImageError, match=r"a\.svs: the region at \(70, 70\) of level 0"):
             image.read_region((70, 70), 0, (8, 8))
         np.testing.assert_array_equal(image.read_region((0, 0), 0, (8, 8)), picture[:8, :8])
+
+
+def test_a_slide_tile_that_another_thread_found_broken_is_not_blamed_on_us(
+    tmp_path: Path, picture: Pixels
+) -> None:
+    path = write_svs(tmp_path / "a.svs", [picture])
+    overwrite_tile(path, 4)
+    image = open_image(path)
+    shared = image._opened()  # as a thread has it, which is about to read
+    with pytest.raises(openslide.OpenSlideError):
+        shared.read_region((70, 70), 0, (8, 8))  # while another comes upon the broken tile
+    np.testing.assert_array_equal(image.read_region((0, 0), 0, (8, 8)), picture[:8, :8])
 
 
 def _save_tiff(path: Path, array: npt.NDArray[np.generic]) -> None:

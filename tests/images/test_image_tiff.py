@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 import tifffile
 from picture_files import reduced, write_tiff
 
-from ips.images import TiffImage, open_image
+import ips.images.tiff_level
+from ips.errors import ImageError
+from ips.images import SlideImage, TiffImage, open_image
 from ips.images.tiff_level import TiffLevel
 from ips.images.tile_cache import TileCache
 
@@ -92,6 +95,47 @@ def test_cache_counts_right_under_threads() -> None:
     assert cache.held == sum(tile.nbytes for tile in cache._tiles.values()) <= 50
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_tile_missed_by_two_threads_is_decoded_once(fails: bool) -> None:
+    cache = TileCache(limit=50)
+    started, missed, finish = (threading.Event() for _ in range(3))
+    made: list[int] = []
+
+    class Coming(dict[Any, Any]):
+        def get(self, key: Any, default: Any = None) -> Any:
+            if key in self:
+                missed.set()
+            return super().get(key, default)
+
+    def decode() -> Pixels:
+        made.append(1)
+        started.set()
+        assert finish.wait(20)
+        if fails:
+            raise ImageError("damaged")
+        return np.zeros(10, np.uint8)
+
+    cache._coming = Coming()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(cache.get, "a", decode)
+        assert started.wait(20)
+        second = pool.submit(cache.get, "a", decode)
+        other = cache.get("b", lambda: np.ones(10, np.uint8))  # is not held up
+        assert other[0] == 1
+        assert missed.wait(20)
+        finish.set()
+        if fails:
+            for one in (first, second):
+                with pytest.raises(ImageError, match="damaged"):
+                    one.result()
+        else:
+            assert first.result() is second.result()
+    assert len(made) == 1
+    assert cache._coming == {}
+    if fails:  # and the next one tries again
+        assert cache.get("a", lambda: np.ones(10, np.uint8))[0] == 1
+
+
 def test_sparse_tiles_cost_nothing(tmp_path: Path, decoded: list[int]) -> None:
     path, side, tile = tmp_path / "a.tif", 60_000, 2048
     count = -(-side // tile)
@@ -106,6 +150,70 @@ def test_sparse_tiles_cost_nothing(tmp_path: Path, decoded: list[int]) -> None:
     assert decoded == []
     region = image.read_region((tile - 1, tile - 1), 0, (2, 2))
     assert region[..., 0].tolist() == [[7, 0], [0, 0]]
+
+
+def write_sparse(path: Path, sizes: list[tuple[int, int]]) -> Path:
+    """An RGB pyramid of which only the first tile of each level was stored."""
+    full = np.full((64, 64, 3), 7, np.uint8)
+    options: dict[str, Any] = {"photometric": "rgb", "tile": (64, 64), "compression": "deflate"}
+    with tifffile.TiffWriter(path) as file:
+        for level, (width, height) in enumerate(sizes):
+            count = -(-width // 64) * -(-height // 64)
+            file.write(
+                iter([full, *[None] * (count - 1)]),
+                shape=(height, width, 3),
+                dtype=np.uint8,
+                subfiletype=int(level > 0),
+                **options,
+            )
+    return path
+
+
+def test_sparse_pyramid_is_white_from_either_reader(tmp_path: Path) -> None:
+    path = write_sparse(tmp_path / "a.tif", [(320, 256), (160, 128)])
+    tiff, slide = TiffImage(path), SlideImage(path)
+    assert isinstance(open_image(path), TiffImage)
+    assert tiff.level_dimensions == slide.level_dimensions
+    for level, (width, height) in enumerate(tiff.level_dimensions):
+        expected = np.full((height + 20, width + 20, 3), 255, np.uint8)  # beyond the image too
+        expected[10:74, 10:74] = 7
+        corner = (-10 * 2**level, -10 * 2**level)
+        for image in (tiff, slide):
+            region = image.read_region(corner, level, (width + 20, height + 20))
+            np.testing.assert_array_equal(region, expected)
+
+
+def test_sparse_picture_without_a_pyramid_is_black(tmp_path: Path) -> None:
+    image = open_image(write_sparse(tmp_path / "a.tif", [(320, 256)]))
+    expected = np.zeros((276, 340, 3), np.uint8)
+    expected[10:74, 10:74] = 7
+    np.testing.assert_array_equal(image.read_region((-10, -10), 0, (340, 276)), expected)
+
+
+@pytest.mark.parametrize("kind", ["unassalpha", "assocalpha"])
+def test_transparent_pyramid_lies_on_white(tmp_path: Path, picture: Pixels, kind: str) -> None:
+    alpha = np.random.default_rng(1).integers(0, 256, (*picture.shape[:2], 1), dtype=np.uint8)
+    share = alpha / 255
+    shown = np.rint(picture * share) if kind == "assocalpha" else picture
+    layered = np.concatenate([shown.astype(np.uint8), alpha], axis=2)
+    path = write_tiff(tmp_path / "a.tif", [layered, reduced(layered, 2)], extrasamples=[kind])
+    region = open_image(path).read_region((0, 0), 0, (150, 132))
+    np.testing.assert_allclose(region, picture * share + 255 * (1 - share), atol=1)
+
+
+def test_one_strip_too_large_to_decode(
+    tmp_path: Path, picture: Pixels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.tif"
+    options: dict[str, Any] = {"photometric": "rgb", "rowsperstrip": 132}
+    monkeypatch.setattr(ips.images.tiff_level, "MAX_PIXELS", 150 * 132 - 1)
+    tifffile.imwrite(path, picture, compression="deflate", **options)
+    with pytest.raises(
+        ImageError, match=r"a\.tif stores 150 x 132 px of level 0 in one piece.*til"
+    ):
+        open_image(path)
+    tifffile.imwrite(path, picture, **options)  # plain bytes are not decoded
+    np.testing.assert_array_equal(open_image(path).read_region((0, 0), 0, (150, 132)), picture)
 
 
 def test_uncompressed_strips_are_mapped(

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ips.errors import PatchError
-from ips.patches import PatchSource
+from ips.patches import PatchSource, release
 
 
 class PatchSourceConformance:
@@ -79,6 +79,13 @@ class PatchSourceConformance:
             assert np.array_equal(copy.coords, source.coords)
             assert torch.equal(copy.read([1]), expected[[1]])
             source.read([0])
+
+    def test_it_can_be_let_go_of_and_read_again(
+        self, source: PatchSource, expected: Tensor
+    ) -> None:
+        for _ in range(2):
+            release(source)
+            assert torch.equal(source.read([1, 0]), expected[[1, 0]])
 
     def test_threads_may_read_at_the_same_time(self, source: PatchSource, expected: Tensor) -> None:
         with ThreadPoolExecutor(4) as pool:

@@ -22,7 +22,7 @@ from ips.errors import PatchError
 from ips.patches.feature_writer import FeatureWriter
 from ips.patches.features import FeatureBag, check_widths, groups, open_features, read_rows
 from ips.patches.layouts import FORMAT, VERSION
-from ips.patches.source import PatchSource
+from ips.patches.source import PatchSource, release
 
 N, D = 150, 12
 RANDOM = np.random.default_rng(0)
@@ -77,6 +77,13 @@ def write_stamp_legacy(path: Path) -> None:
         file["coords"] = PIXELS // 512 * 224
 
 
+def write_stamp_legacy_px(path: Path) -> None:
+    """The same with a unit: pixels of tiles, not of the slide."""
+    write_stamp_legacy(path)
+    with h5py.File(path, "a") as file:
+        file.attrs.update(unit="px", tile_size=224)
+
+
 def write_paper(path: Path) -> None:
     with h5py.File(path, "w") as file:
         for label, slide in enumerate(("normal_001", "tumor_001")):
@@ -105,6 +112,14 @@ LAYOUTS: dict[str, tuple[Callable[[Path], None], str | None, str, Any, Any, int 
     "stamp": (write_stamp, None, "stamp", FEATURES.astype(np.float16), PIXELS, 512),
     "stamp legacy": (
         write_stamp_legacy,
+        None,
+        "stamp",
+        FEATURES.astype(np.float16),
+        PIXELS * 2,
+        1024,
+    ),
+    "stamp legacy px": (
+        write_stamp_legacy_px,
         None,
         "stamp",
         FEATURES.astype(np.float16),
@@ -170,6 +185,20 @@ class TestEveryLayout:
             copy = pickle.loads(data)
             assert torch.equal(copy.read([3, 1]), expected)
             np.testing.assert_array_equal(copy.coords, bag.coords)
+
+
+def test_close_and_read_again(folder: Path) -> None:
+    bag = open_layout(folder, "clam")
+    release(bag)  # nothing is open yet
+    with bag:
+        bag.read([0])
+        handle = bag._file
+    assert handle is not None
+    assert not handle  # closed, so that another may write the file
+    for again in (bag, pickle.loads(pickle.dumps(bag))):
+        np.testing.assert_array_equal(again.read([3, 1]).numpy(), FEATURES[[3, 1]])
+        release(again)
+        assert again._file is None
 
 
 def test_attributes_are_plain(folder: Path) -> None:
@@ -277,8 +306,22 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "slide": ({"features": FEATURES[0], "coords": PIXELS}, {}, "whole slide"),
     "integers": ({"features": PIXELS, "coords": PIXELS}, {}, "expected floats"),
     "flat coords": ({"features": FEATURES, "coords": PIXELS[:, 0]}, {}, r"expected \(N, 2\)"),
-    "no unit": ({"feats": FEATURES, "coords": PIXELS}, {}, "not given, expected px or um"),
-    "odd unit": ({"feats": FEATURES, "coords": PIXELS}, {"unit": "mm"}, "is mm, expected"),
+    "no unit": (
+        {"feats": FEATURES, "coords": PIXELS},
+        {},
+        "not given, expected um, or px of tiles of 224",
+    ),
+    "odd unit": ({"feats": FEATURES, "coords": PIXELS}, {"unit": "mm"}, "is mm, expected um, or"),
+    "odd pixels": (
+        {"feats": FEATURES, "coords": PIXELS},
+        {"unit": "px", "tile_size": 512},
+        "is px, expected um, or px of tiles of 224",
+    ),
+    "odd unit of others": (
+        {"features": FEATURES, "coords": PIXELS},
+        {"unit": "mm"},
+        "is mm, expected px or um",
+    ),
     "newer": (
         {"features": FEATURES, "coords": PIXELS},
         {"format": FORMAT, "version": VERSION + 1},

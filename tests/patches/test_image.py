@@ -83,7 +83,7 @@ class TestEveryKind:
         read = patches.read(wanted)
         assert read.dtype == torch.uint8
         assert read.is_contiguous()
-        background = 255 if kind == "slide" else 0
+        background = 255 if kind in ("tiled", "slide") else 0
         for i, patch in zip(wanted, read, strict=True):
             x, y = patches.coords[i]
             assert torch.equal(patch, naive(picture, x, y, side, background))
@@ -130,10 +130,9 @@ def test_level_and_its_mpp(
     patches = open_patches(source, patch_size=20, stride=13, edge=edge, **asked)
     assert patches.extent == 40
     np.testing.assert_array_equal(patches.coords, patches.grid.coords * 2)
-    assert patches.grid.width, patches.grid.height == (WIDTH // 2, HEIGHT // 2)
-    background = 255 if kind == "slide" else 0
+    assert (patches.grid.width, patches.grid.height) == (WIDTH // 2, HEIGHT // 2)
     for patch, (x, y) in zip(patches.read(range(len(patches))), patches.grid.coords, strict=True):
-        assert torch.equal(patch, naive(small(picture), x, y, 20, background))
+        assert torch.equal(patch, naive(small(picture), x, y, 20, 255))
 
 
 @pytest.mark.parametrize(

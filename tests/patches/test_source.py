@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 import torch
 from conformance import PatchSourceConformance
-from PIL import Image as Pillow
+from picture_files import HEIGHT, LOSSLESS, WIDTH
+from test_features import LAYOUTS, open_layout
 from torch import Tensor
 
+from ips.data import ScenePatches
 from ips.errors import PatchError
-from ips.images import open_image
-from ips.images.array import ArrayImage
-from ips.patches import MemoryPatches, PatchSource
-from ips.patches.features import open_features
+from ips.patches import Grid, MemoryPatches, PatchSource
 from ips.patches.image import ImagePatches
 
 PIXELS = torch.randint(256, (9, 3, 8, 8), dtype=torch.uint8)
 FEATURES = torch.randn(9, 5)
-IMAGE = np.random.default_rng(0).integers(256, size=(20, 26, 3), dtype=np.uint8)
+IMAGE = np.random.default_rng(0).integers(256, size=(HEIGHT, WIDTH, 3), dtype=np.uint8)
 
 
 def cut(image: np.ndarray, size: int, stride: int) -> Tensor:
@@ -57,40 +55,54 @@ class TestFeaturesInMemory(PatchSourceConformance):
         return FEATURES
 
 
-class TestArrayImage(PatchSourceConformance):
-    @pytest.fixture
-    def source(self) -> PatchSource:
-        return ImagePatches(ArrayImage(IMAGE), patch_size=8, stride=6)
-
-    @pytest.fixture
-    def expected(self) -> Tensor:
-        return cut(IMAGE, 8, 6)
-
-
-class TestImageFile(PatchSourceConformance):
-    @pytest.fixture
-    def source(self, tmp_path: Path) -> Iterator[PatchSource]:
-        Pillow.fromarray(IMAGE).save(tmp_path / "image.png")
-        image = open_image(tmp_path / "image.png")
-        with ImagePatches(image, patch_size=8, stride=6) as source:
+class TestImage(PatchSourceConformance):
+    @pytest.fixture(params=list(LOSSLESS))
+    def source(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PatchSource]:
+        image = LOSSLESS[request.param](tmp_path, IMAGE)
+        with ImagePatches(image, patch_size=40, stride=30) as source:
             yield source
 
     @pytest.fixture
     def expected(self) -> Tensor:
-        return cut(IMAGE, 8, 6)
+        return cut(IMAGE, 40, 30)
 
 
 class TestFeatureFile(PatchSourceConformance):
+    @pytest.fixture(params=list(LAYOUTS))
+    def layout(self, request: pytest.FixtureRequest) -> str:
+        return request.param
+
     @pytest.fixture
-    def source(self, tmp_path: Path) -> PatchSource:
-        with h5py.File(tmp_path / "bag.h5", "w") as file:
-            file["features"] = FEATURES.numpy()
-            file["coords"] = np.arange(18).reshape(9, 2)
-        return open_features(tmp_path / "bag.h5")
+    def source(self, layout: str, tmp_path: Path) -> Iterator[PatchSource]:
+        write, *_ = LAYOUTS[layout]
+        write(tmp_path / f"{layout}.h5")
+        with open_layout(tmp_path, layout) as source:
+            yield source
+
+    @pytest.fixture
+    def expected(self, layout: str) -> Tensor:
+        _, _, _, features, *_ = LAYOUTS[layout]
+        return torch.from_numpy(features)
+
+
+class TestScene(PatchSourceConformance):
+    @pytest.fixture
+    def source(self) -> PatchSource:
+        return scene()
 
     @pytest.fixture
     def expected(self) -> Tensor:
-        return FEATURES
+        return cut(scene().dense()[..., None], 20, 15)
+
+
+def scene() -> ScenePatches:
+    random = np.random.default_rng(0)
+    return ScenePatches(
+        random.integers(1, 256, size=(12, 28, 28), dtype=np.uint8),
+        places=random.integers([90 - 27, 80 - 27], size=(12, 2)),
+        grid=Grid(90, 80, patch=20, stride=15),
+        name="scene",
+    )
 
 
 def test_coordinates_and_extent_are_kept_where_given() -> None:

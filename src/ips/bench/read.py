@@ -129,7 +129,7 @@ def _ahead(
                     encoder(patches.float() / 255)
 
     def still(source: PatchSource) -> Iterator[Tensor]:
-        one = source.read(range(_BLOCK))
+        one = source.read(range(min(_BLOCK, len(source))))
         for _ in range(0, len(source), _BLOCK):
             yield one
 

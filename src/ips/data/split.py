@@ -12,10 +12,12 @@ from ips.errors import DataError
 def stratified_split(
     labels: Sequence[Hashable], *, test: float, seed: int
 ) -> tuple[list[int], list[int]]:
-    """Indices for training and for testing, ascending, about ``test`` of each class in the latter.
+    """Indices for training and for testing, ascending, ``test`` of all images in the latter.
 
-    Every class of two or more is on both sides; a class of one is for training. The same labels
-    in the same order with the same seed give the same split everywhere.
+    About that share of each class is held out. Classes of one image are drawn from together, as
+    if they were one class. Every class of two or more is on both sides if the share asked for
+    leaves room; if not, the larger classes are. The same labels in the same order with the same
+    seed give the same split everywhere.
 
     >>> train, held_out = stratified_split(["a"] * 8 + ["b"] * 4, test=0.25, seed=0)
     >>> len(train), [i >= 8 for i in held_out]
@@ -27,26 +29,40 @@ def stratified_split(
     members: dict[Hashable, list[int]] = {}
     for index, label in enumerate(labels):
         members.setdefault(label, []).append(index)
-    if not any(len(indices) > 1 for indices in members.values()):
+    if len(labels) < 2:
         raise DataError(
-            f"{len(labels)} images and no class with two of them: there is nothing to split, "
-            f"add images or name the split in the table"
+            f"{len(labels)} images: there is nothing to split, add images or name the split in "
+            f"the table"
         )
 
+    strata = [indices for indices in members.values() if len(indices) > 1]
+    alone = [index for indices in members.values() if len(indices) == 1 for index in indices]
+    if alone:
+        strata.append(alone)
     held_out: set[int] = set()
     random = np.random.default_rng(seed)
-    for indices, count in zip(
-        members.values(), _shares([len(i) for i in members.values()], test), strict=True
-    ):
+    for indices, count in zip(strata, _shares([len(i) for i in strata], test), strict=True):
         held_out.update(random.permutation(indices)[:count].tolist())
     return [i for i in range(len(labels)) if i not in held_out], sorted(held_out)
 
 
 def _shares(sizes: list[int], test: float) -> list[int]:
-    """How many of each class to test on, by largest remainder so that the total fits too."""
-    exact = np.array(sizes) * test
-    counts = np.floor(exact).astype(int)
-    short = round(sum(sizes) * test) - int(counts.sum())
-    counts[np.argsort(counts - exact, kind="stable")[:short]] += 1
-    limits = np.array(sizes) - 1
-    return [int(n) for n in np.clip(counts, np.minimum(1, limits), limits)]
+    """How many of each class to test on: the total is right, and then each class as near as can be.
+
+    Counts start on both sides of every class, and whichever is furthest from its share gives or
+    takes one until the total fits. One side of a class empties only when nothing else is left.
+    """
+    size = np.array(sizes)
+    total = min(max(round(sum(sizes) * test), 1), sum(sizes) - 1)
+    exact = size * test
+    most = size - 1
+    least = np.minimum(1, most)
+    counts = np.clip(np.floor(exact).astype(int), least, most)
+    while int(counts.sum()) != total:
+        step = 1 if counts.sum() < total else -1
+        moved = counts + step
+        open_to = (least <= moved) & (moved <= most)
+        if not open_to.any():
+            open_to = (moved >= 0) & (moved <= size)
+        counts[np.argmax(np.where(open_to, (exact - counts) * step, -np.inf))] += step
+    return [int(n) for n in counts]

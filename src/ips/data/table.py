@@ -77,7 +77,8 @@ def read_table(
         csv_path: the table.
         root: folder that the paths in it are relative to, by default the table's own.
         path: name of the column with the files.
-        tasks: names of the label columns. A column ``split`` is taken along if there is one.
+        tasks: names of the label columns. A column ``split``, in whatever case, is taken along if
+            there is one.
     """
     table = Path(csv_path)
     folder = table.parent if root is None else Path(root)
@@ -89,16 +90,19 @@ def read_table(
             raise DataError(f"{table}: no column {column!r} among {', '.join(columns)}{hint}")
         if columns.count(column) > 1:
             raise DataError(f"{table}: two columns are called {column!r}: rename one")
+    splits = [column for column in columns if column.lower() == "split" and column not in tasks]
+    if len(splits) > 1:
+        raise DataError(f"{table}: two columns are called {' and '.join(splits)}: rename one")
 
     rows: list[Row] = []
     first_line: dict[Path, int] = {}
     for line, cells in lines:
         if not cells[path]:
             raise DataError(f"{table}, line {line}: no file in column {path!r}: fill it in")
-        split = cells["split"].lower() if "split" in columns else None
+        split = cells[splits[0]].lower() if splits else None
         if split is not None and split not in SPLITS:
             raise DataError(
-                f"{table}, line {line}: split {cells['split']!r}, expected one of "
+                f"{table}, line {line}: split {cells[splits[0]]!r}, expected one of "
                 f"{', '.join(SPLITS)}"
             )
         file = folder / cells[path]

@@ -5,6 +5,7 @@
     image.py       what every image can do: dimensions, levels, mpp, read_region
     opening.py     open_image: which reader a file gets
     array.py       arrays in memory, and .npy files
+    mapped.py      memory maps that do not pile up
     pillow.py      PNG, JPEG and other formats that are decoded whole
     tiff*.py       TIFF, BigTIFF and OME-TIFF, tile by tile
     slide.py       whole slides through OpenSlide

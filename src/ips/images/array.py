@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ips.errors import ImageError
 from ips.images.damage import decoding
 from ips.images.image import Header, Image, Pixels
+from ips.images.mapped import release_pages
 
 
 def as_pixels(array: npt.NDArray[Any], name: str) -> Pixels:
@@ -47,6 +48,9 @@ class WholeImage(Image):
         pixels: Pixels = self._opened()
         return pixels
 
+    def was_read(self) -> None:
+        """To be called after ``pixels`` were copied: where they are a file's, memory is let go."""
+
     def _read(self, level: int, x: int, y: int, width: int, height: int) -> Pixels:
         return self.pixels[y : y + height, x : x + width]
 
@@ -63,14 +67,23 @@ class ArrayImage(WholeImage):
 
 
 class NpyImage(WholeImage):
-    """A ``.npy`` file; the memory map brings in only the pages that are touched."""
+    """A ``.npy`` file; the memory map brings in the pages of a region, and lets them go again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         super().__init__(path.name, _header(self._map(path)))
 
+    def was_read(self) -> None:
+        """Let go of the pages that were touched, of which the map would keep every one."""
+        release_pages(self.pixels)
+
     def _open(self) -> Pixels:
         return self._map(self.path)
+
+    def _read(self, level: int, x: int, y: int, width: int, height: int) -> Pixels:
+        region = super()._read(level, x, y, width, height).copy()
+        self.was_read()
+        return region
 
     @staticmethod
     def _map(path: Path) -> Pixels:

@@ -24,6 +24,19 @@ def over(pixels: Pixels, background: int) -> Pixels:
     return (mixed // 255).astype(np.uint8)
 
 
+def multiplied_over(pixels: Pixels, background: int) -> Pixels:
+    """As ``over``, for colour that was multiplied by its opacity already.
+
+    >>> multiplied_over(np.array([[[200, 100, 0, 255], [0, 0, 0, 0]]], np.uint8), 255).tolist()
+    [[[200, 100, 0], [255, 255, 255]]]
+    """
+    colour, alpha = pixels[..., :-1], pixels[..., -1:]
+    if background == 0:
+        return colour
+    light = (np.uint16(background) * (255 - alpha.astype(np.uint16)) + 127) // 255
+    return np.minimum(colour + light, 255).astype(np.uint8)
+
+
 def ink_to_rgb(pixels: Pixels) -> Pixels:
     """Cyan, magenta, yellow and black ink ``(h, w, 4)`` on white paper."""
     light = 255 - pixels.astype(np.uint16)

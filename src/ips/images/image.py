@@ -49,7 +49,8 @@ class Image(ABC):
     which share one handle; each reader locks only what its library does not lock itself.
     """
 
-    #: Value of every pixel outside the image, and of what shines through a transparent one.
+    #: Value of every pixel outside the image, of tiles that were never stored, and of what shines
+    #: through a transparent pixel.
     background = 0
 
     def __init__(self, name: str, header: Header) -> None:

@@ -48,8 +48,9 @@ class SlideImage(Image):
         slide = self._opened()
         downsample = self.level_downsamples[level]
         location = round(x * downsample), round(y * downsample)
+        what = f"{self.name}: the region at {location} of level {level}"
         try:
-            with decoding(f"{self.name}: the region at {location} of level {level}"):
+            with decoding(what):
                 region = slide.read_region(location, level, (width, height))
         except DamagedError:
             # After its first error a handle fails for ever: the next read takes a new one. It is
@@ -57,7 +58,9 @@ class SlideImage(Image):
             with self._lock:
                 if self._handle is slide:
                     self._handle = None
-            raise
+            # And the error may be another thread's: only a handle of our own tells.
+            with self._open() as own, decoding(what):
+                region = own.read_region(location, level, (width, height))
         return over(np.asarray(region), self.background)
 
 

@@ -1,7 +1,7 @@
 """TIFF, BigTIFF and OME-TIFF, tiled or stripped, with or without a pyramid.
 
-Only the tiles that a region touches are decoded, and the last few are kept; no level is ever in
-memory as a whole.
+Only the tiles or strips that a region touches are decoded, and the last few are kept. A compressed
+TIFF of a single strip is therefore decoded whole, and refused where that is too much.
 """
 
 from __future__ import annotations
@@ -23,12 +23,18 @@ from ips.images.tile_cache import CACHE_BYTES, TileCache
 # Rows of tiles worth holding: under a row of patches, and under the next one that overlaps it.
 _ROWS = 4
 
+_RGB = (tifffile.PHOTOMETRIC.RGB, tifffile.PHOTOMETRIC.YCBCR)
+
 
 class TiffImage(Image):
     """A TIFF read by tifffile and imagecodecs.
 
     Threads share one file, whose position a lock guards, and one cache of decoded tiles; they
     decode side by side.
+
+    The background, which tiles that were never stored have too, is white in a tiled RGB pyramid:
+    that is a slide, and ``SlideImage`` gives the same pixels. In any other TIFF it is black, also
+    where ``SlideImage``, which knows slides only, would take it for white.
 
     Args:
         path: the file.
@@ -48,6 +54,7 @@ class TiffImage(Image):
                 magnification=magnification(file),
             )
         super().__init__(path.name, header)
+        self.background = levels[0].background
 
     def close(self) -> None:
         """Let the file go; a later read opens it again."""
@@ -63,7 +70,7 @@ class TiffImage(Image):
     def _read(self, level: int, x: int, y: int, width: int, height: int) -> Pixels:
         handle: _OpenTiff = self._opened()
         return handle.levels[level].read(
-            (x, y), (width, height), cache=handle.cache, lock=self._lock, fill=self.background
+            (x, y), (width, height), cache=handle.cache, lock=self._lock
         )
 
 
@@ -84,7 +91,10 @@ class _OpenTiff:
 def _levels(file: Any, name: str) -> list[TiffLevel]:
     if not file.series:
         raise ImageError(f"{name} is a TIFF without an image: export it again")
+    found = pyramid(file.series, name)
+    first = file.series[0].keyframe
+    slide = len(found) > 1 and first.is_tiled and first.photometric in _RGB
     return [
-        TiffLevel(pages, size=size, number=number, name=name)
-        for number, (pages, size) in enumerate(pyramid(file.series, name))
+        TiffLevel(pages, size=size, number=number, name=name, background=255 if slide else 0)
+        for number, (pages, size) in enumerate(found)
     ]

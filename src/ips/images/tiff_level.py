@@ -10,14 +10,18 @@ import numpy as np
 import tifffile
 
 from ips.errors import ImageError
-from ips.images.colour import ink_to_rgb, over, palette_to_rgb
+from ips.images.colour import ink_to_rgb, multiplied_over, over, palette_to_rgb
 from ips.images.damage import decoding
 from ips.images.image import Pixels, Size
+from ips.images.mapped import release_pages
+from ips.images.pillow import MAX_PIXELS
 from ips.images.tile_cache import TileCache
 
 _KIND = tifffile.PHOTOMETRIC
 _GREY = (_KIND.MINISBLACK, _KIND.MINISWHITE)
-_JPEG = {6, 7, 33007, 34892}  # compressions that turn YCbCr into RGB as they decode
+_OLD_JPEG = 6  # the end of its image need not lie in the segment
+_JPEG = {_OLD_JPEG, 7, 33007, 34892}  # compressions that turn YCbCr into RGB as they decode
+_JPEG_END = b"\xff\xd9"
 _ALPHA = (1, 2)  # ExtraSamples: colour already multiplied by opacity, or not
 _PLAIN_ALPHA = 2
 
@@ -30,10 +34,14 @@ class TiffLevel:
         size: width and height of the picture, less than the page's own where it is padded.
         number: of the level, for messages.
         name: of the file, for messages.
+        background: value of tiles that were never stored, and under transparent pixels.
     """
 
-    def __init__(self, pages: list[Any], *, size: Size, number: int, name: str) -> None:
+    def __init__(
+        self, pages: list[Any], *, size: Size, number: int, name: str, background: int
+    ) -> None:
         self.size = size
+        self.background = background
         self._pages = pages
         self._number = number
         self._name = name
@@ -44,14 +52,20 @@ class TiffLevel:
             self._segment: Size = page.tilewidth, page.tilelength
         else:
             self._segment = page.imagewidth, min(page.rowsperstrip, page.imagelength)
-        self._columns = -(-page.imagewidth // self._segment[0])
-        self._tiles = self._columns * -(-page.imagelength // self._segment[1])
+        width, height = self._segment
+        self._columns = -(-page.imagewidth // width)
+        self._tiles = self._columns * -(-page.imagelength // height)
         self._planes = page.samplesperpixel if page.planarconfig == 2 else 1
         if any(len(p.databytecounts) < self._planes * self._tiles for p in pages):
             raise EOFError(f"the list of tiles of level {number} is too short")
         # Plain bytes in one block are sliced where they lie, however large their strips are.
         self._plain = all(p.is_memmappable for p in pages)
         self._maps: list[Pixels] | None = None
+        if not self._plain and width * height > MAX_PIXELS:
+            raise ImageError(
+                f"{name} stores {width} x {height} px of level {number} in one piece, which can "
+                "only be decoded whole: convert it to a tiled TIFF"
+            )
         page.init_decode()  # is not safe from threads the first time
 
     @property
@@ -71,15 +85,20 @@ class TiffLevel:
         return 1 if self._page.photometric in _GREY and self._samples < 3 else 3
 
     def read(
-        self, location: tuple[int, int], size: Size, *, cache: TileCache, lock: RLock, fill: int
+        self, location: tuple[int, int], size: Size, *, cache: TileCache, lock: RLock
     ) -> Pixels:
         """A region inside the level; ``lock`` guards the file's position, not the decoding."""
         (x, y), (width, height) = location, size
         if self._plain:
-            parts = [m[y : y + height, x : x + width] for m in self._mapped(lock)]
-            return self._colour(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2))
+            maps = self._mapped(lock)
+            parts = [m[y : y + height, x : x + width] for m in maps]
+            raw = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2)
+            pixels = np.array(self._colour(raw))  # a copy: it must not touch the map any more
+            for mapped in maps:
+                release_pages(mapped)
+            return pixels
         tile_width, tile_height = self._segment
-        out = np.full((height, width, self.channels), fill, dtype=np.uint8)
+        out = np.full((height, width, self.channels), self.background, dtype=np.uint8)
         for row in range(y // tile_height, -(-(y + height) // tile_height)):
             for column in range(x // tile_width, -(-(x + width) // tile_width)):
                 segments = self._segments(row, column)
@@ -123,6 +142,11 @@ class TiffLevel:
             file.seek(offset)
             data = file.read(count)
         tables, header = page.jpegtables, page.keyframe.jpegheader
+        # The decoder fills what is missing with grey and says nothing. Segments under a header
+        # that they share (Hamamatsu) are pieces of one JPEG and have no end of their own.
+        whole = self._page.compression in _JPEG - {_OLD_JPEG} and header is None
+        if whole and not data.rstrip(b"\0").endswith(_JPEG_END):
+            raise EOFError("its JPEG breaks off")
         decoded, *_ = page.decode(data, index, jpegtables=tables, jpegheader=header)
         pixels: Pixels = decoded[0]  # (h, w, samples) of the only layer in depth
         return pixels
@@ -155,8 +179,9 @@ class TiffLevel:
             return 255 - raw
         if self._samples == self.channels:
             return raw
-        # Over the black background of TIFFs, multiplied colour is the composition already.
-        return over(raw, 0) if page.extrasamples[0] == _PLAIN_ALPHA else raw[..., :-1]
+        if page.extrasamples[0] == _PLAIN_ALPHA:
+            return over(raw, self.background)
+        return multiplied_over(raw, self.background)
 
     def _refuse_unreadable(self) -> None:
         page, samples, kind = self._page, self._samples, self._page.photometric

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from concurrent.futures import Future
 
 from ips.images.image import Pixels
 
@@ -23,25 +24,38 @@ class TileCache:
         self.limit = limit
         self.held = 0
         self._tiles: OrderedDict[Hashable, Pixels] = OrderedDict()
+        self._coming: dict[Hashable, Future[Pixels]] = {}
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, decode: Callable[[], Pixels]) -> Pixels:
         """The tile ``key``, from ``decode`` if it is not held.
 
-        Decoding happens outside the lock, so that threads decode side by side; two that miss the
-        same tile at once both decode it, which costs time but never correctness.
+        Decoding happens outside the lock, so that threads decode side by side; one that misses a
+        tile which another is decoding waits for that one's result, or its error.
         """
         with self._lock:
             tile = self._tiles.get(key)
             if tile is not None:
                 self._tiles.move_to_end(key)
                 return tile
-        tile = decode()
+            theirs = self._coming.get(key)
+            if theirs is None:
+                ours = self._coming[key] = Future()
+        if theirs is not None:
+            return theirs.result()
+        try:
+            tile = decode()
+        except BaseException as error:
+            with self._lock:
+                del self._coming[key]
+            ours.set_exception(error)
+            raise
         with self._lock:
-            replaced = self._tiles.pop(key, None)
-            self.held += tile.nbytes - (0 if replaced is None else replaced.nbytes)
+            del self._coming[key]
             self._tiles[key] = tile
+            self.held += tile.nbytes
             while self.held > self.limit and len(self._tiles) > 1:
                 _, oldest = self._tiles.popitem(last=False)
                 self.held -= oldest.nbytes
+        ours.set_result(tile)
         return tile

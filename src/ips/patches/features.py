@@ -15,7 +15,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import h5py
 import numpy as np
@@ -48,8 +49,8 @@ _SLICE_ROWS = 1024
 class FeatureBag:
     """The features of one image in an HDF5 file: a ``PatchSource`` of shape ``(D,)``.
 
-    The file is checked here and closed again; it is opened for good at the first ``read``, once
-    per process.
+    The file is checked here and closed again; it is opened at the first ``read``, once per
+    process, and stays open until ``close``.
 
     Args:
         path: the file.
@@ -115,6 +116,24 @@ class FeatureBag:
             rows = read_rows(features, wanted)  # (unique k, D)
         in_order = len(wanted) == len(index) and bool((wanted == index).all())
         return torch.from_numpy(rows if in_order else rows[back])  # (k, D)
+
+    def close(self) -> None:
+        """Let the file go; a later read opens it again."""
+        with _reading:
+            if self._file is not None and self._process == os.getpid():
+                self._file.close()
+            self._file = None  # A handle from before a fork is the parent's to close.
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def _read_coords(self) -> Coords:
         scale = 1.0

@@ -79,7 +79,9 @@ class ImagePatches:
         index = as_index(indices, len(self), self.name).numpy()
         corners = self.coords[index]  # (k, 2)
         if isinstance(self.image, WholeImage) and self._plain_slices(corners):
-            return torch.from_numpy(_gather(self.image.pixels, corners, self.patch_size))
+            patches = _gather(self.image.pixels, corners, self.patch_size)
+            self.image.was_read()
+            return torch.from_numpy(patches)
         out = np.empty((len(index), *self.shape), dtype=np.uint8)  # (k, C, h, w)
         size = self.patch_size, self.patch_size
         for i in self._file_order(corners):

@@ -2,7 +2,8 @@
 
     clam        features (N, D)     coords (N, 2) in full-resolution pixels, no attributes
     trident     features (N, D)     coords (N, 2) in full-resolution pixels, patch_size_level0
-    stamp       feats (N, D)        coords (N, 2) in micrometres, tile_size_um
+    stamp       feats (N, D)        coords (N, 2) in micrometres, tile_size_um; before that in
+                                    pixels of a tile, 224 px for 256 µm
     ips-paper   <slide>/img (N, D)  <slide>/pos (N,), a running position; label on the group
     ips         what ``FeatureWriter`` writes: trident's names, with unit, mpp and encoder
 
@@ -163,15 +164,16 @@ def _units(
 ) -> tuple[float | None, float | None]:
     """``microns`` and ``side`` of a ``Layout``."""
     unit = attributes.get("unit")
-    if unit == "px" or (unit is None and kind != "stamp"):
+    if unit in (None, "px") and kind != "stamp":
         return None, attributes.get("patch_size_level0")
     if unit == "um" or (unit is None and "tile_size_um" in attributes):
         return 1.0, attributes.get("tile_size_um", attributes.get("tile_size"))
-    # STAMP before it wrote units: tiles of 256 µm, counted as 224 px each.
-    if unit is None and round(attributes.get("tile_size") or _stride(coords)) == 224:
+    # STAMP before it counted in µm: pixels of tiles, 224 of which are 256 µm.
+    if unit in (None, "px") and round(attributes.get("tile_size") or _stride(coords)) == 224:
         return 256 / 224, 256.0
+    expected = "um, or px of tiles of 224" if kind == "stamp" else "px or um"
     raise PatchError(
-        f"{name}: the unit of its coordinates is {unit or 'not given'}, expected px or um: "
+        f"{name}: the unit of its coordinates is {unit or 'not given'}, expected {expected}: "
         f"extract the features again with a version that writes unit and tile_size_um"
     )
 
