@@ -33,6 +33,8 @@ def test_every_key_has_a_sentence_of_help() -> None:
         ("data.sid=3", "unknown key 'data.sid': did you mean 'side'?"),
         ("train.lr=fast", "train.lr='fast': input should be a valid number"),
         ("readout=colour", "readout: 'colour' is none of the tasks ['grade']"),
+        ("train.seed=4294967296", "train.seed=4294967296: input should be less than 4294967296"),
+        ("data.seed=4294967296", "data.seed=4294967296: input should be less than 4294967296"),
         ("train.zzz=1", "unknown key 'train.zzz': known are epochs, batch"),
     ],
 )
@@ -75,6 +77,26 @@ def test_a_saved_config_is_the_same_config(tmp_path: Path) -> None:
 def test_a_described_config_is_the_same_config() -> None:
     config = parse_config(read_recipe("megapixel-mnist", scale="paper"), source="x")
     assert parse_config(yaml.safe_load(describe(config)), source="y") == config
+
+
+@pytest.mark.parametrize("task", ["no", "a: b", "1", "# x", "é"])
+def test_a_described_config_keeps_the_names_of_tasks(task: str) -> None:
+    config = parse_config({"tasks": {task: {"classes": 3}}}, source="x")
+    assert parse_config(yaml.safe_load(describe(config)), source="y") == config
+
+
+@pytest.mark.parametrize(("epochs", "warmup"), [(150, 10), (100, 10), (30, 3), (1, 0.1)])
+def test_the_usual_warm_up_fits_any_number_of_epochs(epochs: int, warmup: float) -> None:
+    config = parse_config(TASKS | {"train": {"epochs": epochs}}, source="x")
+    assert config.train.warmup_epochs == pytest.approx(warmup)
+
+
+@pytest.mark.parametrize("scales", ["3", "[laptop]", "null", "{laptop: null}", "{1: {}}"])
+def test_scales_that_are_none(tmp_path: Path, scales: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"scales: {scales}")
+    with pytest.raises(ConfigError, match=r"mine\.yaml: .*scale"):
+        read_recipe(str(path))
 
 
 @pytest.mark.parametrize("content", ["{", "just words", "\x00\x01"])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,14 +99,32 @@ def test_an_interrupted_look_goes_on_where_it_was(
 
 
 @pytest.mark.usefixtures("everything_is_large")
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("call", ["posix_fallocate", "unlink", "mkdir"])
 def test_a_run_that_cannot_be_written_to_still_answers(
-    run: Path, picture: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, picture: Path, monkeypatch: pytest.MonkeyPatch, number: int, call: str
 ) -> None:
-    def refuse(*args: object) -> None:
-        raise PermissionError
+    def refuse(*args: object, **options: object) -> None:
+        raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(module, "ScoreFile", type("Refused", (ScoreFile,), {"__init__": refuse}))
-    assert len(ips.load(run).predict(picture).indices) == 4
+    predictor = ips.load(run)
+    shutil.rmtree(run / "unfinished", ignore_errors=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, refuse, raising=False)
+        assert len(predictor.predict(picture).indices) == 4
+    assert bool(list(run.glob("unfinished/*"))) == (call == "unlink")
+    shutil.rmtree(run / "unfinished", ignore_errors=True)
+
+
+def test_a_score_file_is_as_large_without_fallocate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    monkeypatch.setattr("ips.scores._BLOCK", 7)
+    table = ScoreFile(tmp_path / "a.scores", 5, 2)
+    assert (tmp_path / "a.scores").read_bytes() == bytes(8 + 4 * 5 * 2)
+    table.add(torch.ones(3, 2))
+    assert ScoreFile(tmp_path / "a.scores", 5, 2).done == 3
 
 
 def test_progress_is_heard_for_small_images_too(run: Path, picture: Path) -> None:

@@ -63,7 +63,7 @@ def test_everything_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monke
                     ran += 1
     assert ran >= 9
     assert Path("runs/digits/figures/attention.png").is_file()
-    assert Path("out/image.png").is_file()
+    assert Path("out/image-attention.png").is_file()
 
 
 def test_the_readme_names_only_make_targets_that_exist() -> None:

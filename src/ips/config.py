@@ -28,7 +28,7 @@ class MegapixelMNISTConfig(_Section):
     side: int = _key(1000, "side of an image in pixels", ge=112)
     train: int = _key(2000, "training images of an epoch", ge=1)
     test: int = _key(400, "test images", ge=1)
-    seed: int = _key(0, "of what is where on the images", ge=0)
+    seed: int = _key(0, "of what is where on the images", ge=0, lt=2**32)
     noise: int | None = _key(None, "noise patterns on an image; null for side / 30", ge=0)
     fresh: bool = _key(True, "place the digits of a training image afresh every epoch")
     digits: Path | None = _key(None, "folder of MNIST's IDX files; null for the embedded digits")
@@ -43,7 +43,7 @@ class TableConfig(_Section):
     root: Path | None = _key(None, "folder that the paths are relative to; null for the CSV's own")
     path: str = _key("path", "name of the path column")
     test: float = _key(0.2, "share held out for testing where there is no `split`", gt=0, lt=1)
-    seed: int = _key(0, "of the split", ge=0)
+    seed: int = _key(0, "of the split", ge=0, lt=2**32)
 
 
 class PatchesConfig(_Section):
@@ -128,11 +128,20 @@ class TrainConfig(_Section):
     batch: int = _key(16, "images of a step", ge=1)
     lr: float = _key(0.001, "peak learning rate: 0.001 from scratch, 0.0003 to fine-tune", gt=0)
     weight_decay: float = _key(0.1, "of AdamW", ge=0)
-    warmup: float = _key(10, "epochs of linear warm-up", ge=0)
-    seed: int = _key(0, "of the weights, the order of images and patches, and dropout", ge=0)
+    warmup: float | None = _key(
+        None, "epochs of linear warm-up; null for a tenth of all, 10 at the most", ge=0
+    )
+    seed: int = _key(
+        0, "of the weights, the order of images and patches, and dropout", ge=0, lt=2**32
+    )
     slice: int | None = _key(None, "patches trained on at a time; bounds memory in M", ge=1)
-    workers: int = _key(0, "processes that read images", ge=0)
+    workers: int = _key(0, "processes that read pixels, with select.load=eager", ge=0)
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = _key("32-true", "of arithmetic")
+
+    @property
+    def warmup_epochs(self) -> float:
+        """Epochs of warm-up; the paper has 10 of 150, and a short run fewer."""
+        return min(10, self.epochs / 10) if self.warmup is None else self.warmup
 
 
 class TaskConfig(_Section):
@@ -224,13 +233,16 @@ def _described(section: BaseModel, *, indent: str) -> Iterator[str]:
         elif name == "tasks":
             yield f"{indent}{name}:  # {field.description}"
             for task, inner in value.items():
-                yield f"{indent}  {task}:"
+                yield f"{indent}  {_inline(task)}:"
                 yield from _described(inner, indent=indent + "    ")
         else:
             plain = section.model_dump(mode="json")[name]
-            text = yaml.safe_dump(plain, default_flow_style=True, allow_unicode=True, width=10**6)
-            text = text.removesuffix("\n").removesuffix("\n...")
-            yield f"{indent}{name}: {text}  # {field.description}"
+            yield f"{indent}{name}: {_inline(plain)}  # {field.description}"
+
+
+def _inline(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6)
+    return text.removesuffix("\n").removesuffix("\n...")
 
 
 def override(values: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:

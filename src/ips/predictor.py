@@ -51,24 +51,32 @@ class Predictor:
         channels = 0 if self.net.mode == "random" else self.net.aggregator.channels
         table = empty_table(len(source), channels, device=self.net.device)
         if self._run is not None and len(source) >= _LARGE and isinstance(image, str | Path):
-            path = self._run / "unfinished" / f"{self._key(Path(image))}.scores"
-            with suppress(PermissionError):  # a run that cannot be written to keeps nothing
-                table = ScoreFile(path, len(source), channels)
+            with suppress(OSError):  # a disk that is full or read-only keeps nothing
+                table = ScoreFile(self._score_file(Path(image)), len(source), channels)
         table.progress = progress
         seed = self.config.train.seed  # as in the test
         prediction = self.net.predict(source, load="lazy", seed=seed, table=table)
         if isinstance(table, ScoreFile):
-            table.remove()
+            with suppress(OSError):
+                table.remove()
         return prediction
 
-    def _key(self, image: Path) -> str:
+    def unfinished(self, image: str | Path) -> Path | None:
+        """Where the scores of an interrupted look at ``image`` are; None if none are kept."""
+        with suppress(OSError):
+            if self._run is not None and (path := self._score_file(Path(image))).is_file():
+                return path
+        return None
+
+    def _score_file(self, image: Path) -> Path:
         """Changes with the model, the file and how it is cut: scores of another are not ours."""
         assert self._run is not None
         facts = [self.config.patches.model_dump_json(), str(image.resolve())]
         for path in (RunFolder(self._run).model, split_address(image)[0]):
             stat = path.stat()
             facts += [str(stat.st_size), str(stat.st_mtime_ns)]
-        return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:24]
+        key = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:24]
+        return self._run / "unfinished" / f"{key}.scores"
 
     def class_name(self, task: str, number: int) -> str:
         """What class ``number`` of ``task`` is called."""

@@ -14,15 +14,18 @@ from rich.progress import (
 
 
 def progress_bar(console: Console, *, transient: bool = False) -> Progress:
-    """A bar that shows what is done, the time it took and the time left; then it may vanish."""
+    """A bar that shows what is done, the time it took and the time left; then it may vanish.
+
+    Its words are taken as they are: a file may be called ``scan[old].png``.
+    """
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
         console=console,
         transient=transient,
     )

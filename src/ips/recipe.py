@@ -38,11 +38,17 @@ def read_recipe(name_or_file: str, *, scale: str | None = None) -> dict[str, Any
             )
     values = read_yaml(path)
     if "scales" in values:
-        chosen = scale or SCALES[0]
-        if chosen not in values["scales"]:
-            has = ", ".join(values["scales"])
+        chosen, scales = scale or SCALES[0], values["scales"]
+        if not isinstance(scales, dict):
+            raise ConfigError(f"{path}: scales={scales!r}: expected a section for each scale")
+        if chosen not in scales:
+            has = ", ".join(map(str, scales))
             raise ConfigError(f"{path.name}: has no scale {chosen!r}, only {has}")
-        return dict(values["scales"][chosen])
+        if not isinstance(scales[chosen], dict):
+            raise ConfigError(
+                f"{path}: scales.{chosen}={scales[chosen]!r}: expected the settings of that scale"
+            )
+        return dict(scales[chosen])
     if scale is not None:
         raise ConfigError(f"{path}: has no scales: leave out --scale {scale}")
     return values

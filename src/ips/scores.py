@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ips.models import ScoreTable
+
+_BLOCK = 2**20
 
 
 class ScoreFile(ScoreTable):
@@ -32,8 +35,12 @@ class ScoreFile(ScoreTable):
         size = 8 + 4 * patches * channels
         if not path.is_file() or path.stat().st_size != size:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as file:  # all of it now: a disk that fills up later would kill
-                os.posix_fallocate(file.fileno(), 0, size)
+            try:
+                with path.open("wb") as file:
+                    _allocate(file, size)
+            except OSError:
+                path.unlink(missing_ok=True)
+                raise
         self._count = np.memmap(path, dtype=np.int64, mode="r+", shape=(1,))
         rows = np.memmap(path, dtype=np.float32, mode="r+", offset=8, shape=(patches, channels))
         super().__init__(torch.from_numpy(rows), done=min(int(self._count[0]), patches))
@@ -46,3 +53,12 @@ class ScoreFile(ScoreTable):
     def remove(self) -> None:
         """The image has been answered: the file has served."""
         self._path.unlink(missing_ok=True)
+
+
+def _allocate(file: IO[bytes], size: int) -> None:
+    """Take all of the disk now: one that fills up later would kill the process."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+        return
+    for start in range(0, size, _BLOCK):  # macOS and Windows
+        file.write(bytes(min(_BLOCK, size - start)))

@@ -1,18 +1,27 @@
 from __future__ import annotations
 
+import io
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 from PIL import Image
+from rich.console import Console
 from typer.testing import CliRunner
 
 from ips.cli import app
+from ips.cli.app import show_table
 from ips.data import MegapixelMNIST
+from ips.predictor import Predictor
+from ips.progress import progress_bar
+from ips.scores import ScoreFile
+from ips.training.module import Learner
 
 TINY = {
     "data": {"kind": "megapixel-mnist", "side": 200, "train": 8, "test": 4},
@@ -76,7 +85,7 @@ def test_predict_prints_a_table_or_json_and_draws(home: Path, tmp_path: Path) ->
     outcome = Outcome("predict", home / "run", home / "digits.png", "--figures", tmp_path)
     assert outcome.code == 0
     assert "majority" in outcome.out
-    assert (tmp_path / "digits.png").is_file()
+    assert [file.name for file in tmp_path.iterdir()] == ["digits-attention.png"]
     outcome = Outcome("predict", home / "run", home / "digits.png", "--json")
     answer = json.loads(outcome.out)[0]
     assert answer["patches"] == 16
@@ -90,6 +99,120 @@ def test_one_bad_image_does_not_stop_the_others(home: Path) -> None:
     assert outcome.code == 1
     assert len(json.loads(outcome.out)) == 1
     assert "no.png" in outcome.err
+
+
+class TestPictures:
+    """`ips predict --figures` never takes a file that is not its own."""
+
+    def test_beside_the_images(self, home: Path, tmp_path: Path) -> None:
+        images = [tmp_path / name for name in ("x-2.png", "x.png", "more/x.png")]
+        for image in images:
+            image.parent.mkdir(exist_ok=True)
+            shutil.copy(home / "digits.png", image)
+        before = images[0].read_bytes()
+        assert Outcome("predict", home / "run", *images, "--figures", tmp_path).code == 0
+        assert all(image.read_bytes() == before for image in images)
+        pictures = {file.name for file in tmp_path.glob("*-attention*")}
+        assert pictures == {"x-2-attention.png", "x-attention.png", "x-attention-2.png"}
+
+    def test_over_an_image_is_refused(self, home: Path, tmp_path: Path) -> None:
+        images = [tmp_path / name for name in ("x.png", "x-attention.png")]
+        for image in images:
+            shutil.copy(home / "digits.png", image)
+        told = refused("predict", home / "run", *images, "--figures", tmp_path)
+        assert "x-attention.png, which is to be looked at: give another folder" in told
+
+    def test_a_file_in_the_place_of_the_folder(self, home: Path, tmp_path: Path) -> None:
+        (tmp_path / "out").touch()
+        words = ("predict", home / "run", home / "digits.png", "--figures", tmp_path / "out")
+        assert refused(*words) == f"--figures {tmp_path / 'out'}: that is a file: give a folder"
+
+
+class TestInterrupted:
+    @pytest.mark.parametrize("words", [[], ["--json"]], ids=["table", "json"])
+    def test_what_is_answered_is_printed(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+    ) -> None:
+        ordinary = Predictor.predict
+
+        def second(self: Predictor, image: str, **options: Any) -> Any:
+            if image == "second.png":
+                raise KeyboardInterrupt
+            return ordinary(self, image, **options)
+
+        monkeypatch.chdir(home)
+        shutil.copy("digits.png", "second.png")
+        monkeypatch.setattr(Predictor, "predict", second)
+        outcome = Outcome("predict", home / "run", "digits.png", "second.png", *words)
+        assert outcome.code == 130
+        assert outcome.err.splitlines()[-1] == "interrupted"
+        assert "digits.png" in outcome.out
+        if words:
+            assert [answer["image"] for answer in json.loads(outcome.out)] == ["digits.png"]
+
+    def test_a_large_image_says_what_is_kept(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def stop(*args: Any) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("ips.predictor._LARGE", 1)
+        monkeypatch.setattr(ScoreFile, "add", stop)
+        outcome = Outcome("predict", home / "run", home / "digits.png")
+        assert outcome.code == 130
+        assert outcome.err.splitlines()[-1] == (
+            f"interrupted: scores so far are kept in {home / 'run' / 'unfinished'}, "
+            "the same command goes on"
+        )
+
+    def test_while_testing(
+        self, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def stop(*args: Any) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Learner, "test_step", stop)
+        outcome = Outcome("evaluate", home / "run")
+        assert outcome.code == 130
+        assert outcome.err.splitlines()[-1] == "interrupted"
+        outcome = Outcome("train", home / "tiny.yaml", "--run", tmp_path / "run")
+        assert outcome.code == 130
+        assert "go on with the same command and --resume" in outcome.err
+
+
+def test_scores_are_told_before_anything_is_drawn(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any, **options: Any) -> None:
+        raise OSError(28, "No space left on device", "attention.png")
+
+    monkeypatch.setattr("ips.explain.draw_attention", full)
+    outcome = Outcome("train", home / "tiny.yaml", "--run", tmp_path / "run")
+    assert outcome.code == 1
+    assert "majority" in outcome.out
+    assert outcome.err.splitlines()[-1] == "ips: attention.png: no space left on device"
+
+
+def test_names_keep_their_brackets(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    shutil.copy("digits.png", "scan[old].png")
+    assert "scan[old].png" in Outcome("predict", "run", "scan[old].png").out
+
+
+def test_names_of_tasks_keep_their_brackets_and_their_ends(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show_table(["[/x]", "scan[old]"], [["[/y]", ":100:"], ["folder" * 20 + "end", ""]])
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in ("[/x]", "scan[old]", "[/y]", ":100:", "end"))
+
+
+def test_a_progress_bar_takes_words_as_they_are() -> None:
+    shown = io.StringIO()
+    with progress_bar(Console(file=shown, width=200)) as bar:
+        bar.add_task("scan[old].png", total=1, note="[/x]")
+    assert "scan[old].png" in shown.getvalue()
+    assert "[/x]" in shown.getvalue()
 
 
 def test_data_on_disk_can_be_trained_on(home: Path, tmp_path: Path) -> None:
@@ -142,6 +265,29 @@ class TestMistakes:
 
     def test_a_run_that_is_there(self, home: Path) -> None:
         assert "--resume" in refused("train", home / "tiny.yaml", "--run", home / "run")
+
+    def test_a_run_in_the_place_of_a_file(
+        self, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        Path("README.md").touch()
+        words = ("train", home / "tiny.yaml", "--run")
+        assert refused(*words, "README.md") == "README.md: file exists"
+        assert refused(*words, "README.md/x") == "README.md/x: not a directory"
+
+    def test_tasks_that_the_data_do_not_have(self, home: Path) -> None:
+        told = refused("train", home / "tiny.yaml", "--set", "tasks.majorty.classes=10")
+        assert told.startswith("tasks.majorty: ")
+
+    def test_a_warm_up_as_long_as_the_run(self, home: Path, tmp_path: Path) -> None:
+        (tmp_path / "long.yaml").write_text(
+            yaml.safe_dump(TINY | {"train": {"epochs": 9, "batch": 4, "warmup": 2}})
+        )
+        words = ("train", tmp_path / "long.yaml", "--run", tmp_path / "run", "--set")
+        told = refused(*words, "train.epochs=1", "--set", "train.warmup=1")
+        assert told == "train.warmup=1 with train.epochs=1: take fewer warm-up epochs than epochs"
+        assert refused(*words, "train.warmup=9").startswith("train.warmup=9 with train.epochs=9")
+        assert Outcome(*words, "train.epochs=1").code == 0  # the file's gives way
 
     def test_an_unknown_recipe(self) -> None:
         assert "did you mean megapixel-mnist?" in refused("train", "megapixl-mnist")

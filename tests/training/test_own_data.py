@@ -12,7 +12,7 @@ from rich.console import Console
 
 import ips
 from ips.config import Config, parse_config
-from ips.errors import ConfigError, DataError, PatchError
+from ips.errors import ConfigError, DataError, ImageError, PatchError
 from ips.training import evaluate, train
 
 CONSOLE = Console(quiet=True)
@@ -101,3 +101,38 @@ def test_a_split_column_needs_both_sides(features: Path, tmp_path: Path) -> None
     features.write_text(features.read_text().replace("test", "train"))
     with pytest.raises(DataError, match="no row has 'test'"):
         train(config(features), tmp_path / "run", console=CONSOLE)
+
+
+def test_a_damaged_picture_is_one_sentence_whoever_reads_it(pictures: Path, tmp_path: Path) -> None:
+    for number in range(8):
+        path = tmp_path / f"{number}.png"
+        path.write_bytes(path.read_bytes()[:500])
+    told = []
+    for workers in (0, 1):
+        settings = {"epochs": 1, "batch": 2, "workers": workers, "warmup": 0}
+        eager = config(pictures, train=settings, select={"keep": 3, "load": "eager"})
+        with pytest.raises(ImageError) as caught:
+            train(eager, tmp_path / f"run{workers}", console=CONSOLE)
+        told.append(str(caught.value))
+    assert told[0] == told[1]
+    assert "\n" not in told[1]
+
+
+def test_a_feature_file_without_places_is_refused_before_training(
+    features: Path, tmp_path: Path
+) -> None:
+    for number in range(6):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file["feats"] = np.zeros((4, 12), np.float32)
+            file["coords"] = np.zeros((4, 2), np.float32)
+            file.attrs.update(extractor="x", unit="um", tile_size_um=256.0, tile_size_px=224)
+    projector = {"name": "projector", "dim": 8}
+    with pytest.raises(PatchError, match=r"patches\.slide_mpp"):
+        train(config(features, encoder=projector), tmp_path / "run", console=CONSOLE)
+    assert not (tmp_path / "run").exists()
+
+
+def test_weights_for_a_projector_are_refused(features: Path, tmp_path: Path) -> None:
+    projector = {"name": "projector", "dim": 8, "weights": "resnet.pth"}
+    with pytest.raises(ConfigError, match=r"resnet\.pth with encoder\.name=projector"):
+        train(config(features, encoder=projector), tmp_path / "run", console=CONSOLE)

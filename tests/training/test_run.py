@@ -15,7 +15,7 @@ from tiny import tiny
 from ips.config import parse_config, read_yaml
 from ips.errors import ConfigError, IPSError, RunError
 from ips.models import LOADS
-from ips.training import build_data, build_model, evaluate, load_model, resolve, train
+from ips.training import build_data, build_model, build_task, evaluate, load_model, resolve, train
 from ips.training.loading import collate
 from ips.training.module import Learner
 
@@ -108,9 +108,8 @@ def test_a_run_that_failed_at_the_start_can_be_corrected(tmp_path: Path) -> None
 
 def test_what_does_not_change_the_result_may_change_on_resuming(tmp_path: Path) -> None:
     train(tiny("train.epochs=1"), tmp_path / "run", console=CONSOLE)
-    train(
-        tiny("train.epochs=1", "select.load=lazy"), tmp_path / "run", resume=True, console=CONSOLE
-    )
+    other = tiny("train.epochs=1", "select.load=lazy", "patches.slide_mpp=0.5")
+    train(other, tmp_path / "run", resume=True, console=CONSOLE)
 
 
 def test_the_loading_strategies_give_the_same_loss() -> None:
@@ -157,6 +156,40 @@ def test_every_way_trains(tmp_path: Path, settings: list[str]) -> None:
     train(tiny("train.epochs=1", *settings), tmp_path / "run", console=CONSOLE)
     scores, _, _ = evaluate(tmp_path / "run", console=CONSOLE)
     assert len(scores) == 2
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("tasks.majorty.classes=10", "tasks.majorty: .* did you mean majority"),
+        ("tasks.colour.classes=10", "tasks.colour: .* there are majority, max, top, multi"),
+        ("tasks.majority.classes=5", "tasks.majority: .*classes=5.* kind=multiclass .*classes=10"),
+        ("tasks.top.kind=multilabel", "tasks.top: kind=multilabel.* needs kind=multiclass"),
+        ("tasks.multi={kind: binary}", "tasks.multi: kind=binary.* needs kind=multilabel"),
+    ],
+)
+def test_a_task_that_the_data_do_not_have_is_refused(setting: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        build_data(tiny(setting))
+
+
+def test_a_warm_up_as_long_as_the_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"train\.warmup=3 with train\.epochs=3: take fewer"):
+        train(tiny("train.warmup=3"), tmp_path / "run", console=CONSOLE)
+
+
+def test_scores_have_no_rounding_of_float32() -> None:
+    config = tiny()
+    tasks = {name: build_task(task) for name, task in config.tasks.items()}
+    net = build_model(resolve(config, build_data(config)))
+    learner = Learner(net, tasks, load="eager", lr=1, weight_decay=0, warmup=0, seed=0)
+    learner.on_test_epoch_start()
+    logits = torch.eye(10).repeat(40, 1)  # (400, 10)
+    labels = logits.argmax(dim=1)
+    labels[:40] = (labels[:40] + 1) % 10
+    tasks["majority"].update(learner.metrics["majority"], logits, labels)
+    tasks["multi"].update(learner.metrics["multi"], 9 * logits - 1, logits)
+    assert learner.scores() == {"majority": 0.9, "multi": 1.0}
 
 
 def test_slices_are_refused_where_they_would_not_be_exact(tmp_path: Path) -> None:

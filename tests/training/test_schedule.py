@@ -11,8 +11,9 @@ def test_warm_up_is_linear_and_ends_at_the_peak() -> None:
 
 
 def test_cosine_ends_at_a_thousandth() -> None:
-    assert learning_rate_factor(10, warmup=10, total=150) == pytest.approx(1.0)
-    assert learning_rate_factor(80, warmup=10, total=150) == pytest.approx(0.5005)
+    assert learning_rate_factor(9, warmup=10, total=150) == pytest.approx(1.0)
+    assert learning_rate_factor(79, warmup=10, total=150) == pytest.approx(0.5005)
+    assert learning_rate_factor(149, warmup=10, total=150) == pytest.approx(0.001)
     assert learning_rate_factor(150, warmup=10, total=150) == pytest.approx(0.001)
 
 

@@ -12,7 +12,7 @@ TINY: dict[str, Any] = {
     "encoder": {"name": "thin-resnet", "stages": 1, "width": 8, "norm": True},
     "select": {"keep": 4, "chunk": 4},
     "aggregate": {"heads": 4, "position": True},
-    "train": {"epochs": 3, "batch": 4, "warmup": 1},
+    "train": {"epochs": 3, "batch": 4, "warmup": 0.5},
     "tasks": {
         "majority": {"kind": "multiclass", "classes": 10},
         "multi": {"kind": "multilabel", "classes": 10},

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, ParamSpec
 
 import typer
 from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
 
 from ips.errors import IPSError
 
@@ -45,13 +47,14 @@ def told(command: Callable[P, None]) -> Callable[P, None]:
             if _state["debug"]:
                 raise
             fail(str(error))
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             if _state["debug"]:
                 raise
-            say("interrupted: what was finished is kept")
+            say(": ".join(["interrupted", *map(str, stop.args)]))  # what is kept, if anything
             raise typer.Exit(130) from None
         except OSError as error:
-            if _state["debug"] or error.errno not in (errno.ENOSPC, errno.EACCES, errno.EROFS):
+            disk = error.errno in (errno.ENOSPC, errno.EACCES, errno.EROFS)
+            if _state["debug"] or not (error.filename or disk):
                 raise
             fail(f"{error.filename or 'the disk'}: {(error.strerror or 'error').lower()}")
 
@@ -61,6 +64,14 @@ def told(command: Callable[P, None]) -> Callable[P, None]:
 def say(text: str) -> None:
     """A plain sentence to the terminal; names of files keep their brackets."""
     err.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table on the terminal; names of files and tasks keep their brackets and their ends."""
+    table = Table(*(Column(Text(name), overflow="fold") for name in columns))
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    out.print(table)
 
 
 def fail(text: str) -> None:

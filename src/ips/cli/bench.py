@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from ips.cli.app import app, out, say, told
+from ips.cli.app import app, say, show_table, told
 from ips.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -124,10 +123,7 @@ def read(
 
 
 def _finish(report: Report, folder: Path) -> None:
-    table = Table(*report.header)
-    for row in report.rows:
-        table.add_row(*row)
-    out.print(table)
+    show_table(report.header, report.rows)
     for note in report.notes:
         say(note)
     say("written: " + ", ".join(str(path) for path in report.save(folder)))

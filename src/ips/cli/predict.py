@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from ips.cli.app import app, err, out, say, told
+from ips.cli.app import app, err, say, show_table, told
 
 if TYPE_CHECKING:
     from ips.models import Prediction
@@ -29,46 +28,69 @@ def predict(
 ) -> None:
     """Say what a trained model sees in images, and where.
 
-    An image that cannot be read is named, the others are answered, and the exit code is 1.
+    An image that cannot be read is named, the others are answered, and the exit code is 1. What
+    was answered before an interruption is printed.
     """
     from ips.errors import IPSError
     from ips.predictor import load
 
     predictor = load(run)
+    pictures = None if figures is None else _pictures(figures, images)
     answers: list[dict[str, Any]] = []
     failed = 0
-    for number, path in enumerate(images):
-        try:
-            source, prediction = _look(predictor, path)
-        except IPSError as error:
-            say(f"ips: {error}")
-            failed += 1
-            continue
-        answers.append(_answer(path, prediction, predictor))
-        if figures is not None:
-            from ips.explain import draw_attention
+    try:
+        for number, path in enumerate(images):
+            try:
+                source, prediction = _look(predictor, path)
+            except IPSError as error:
+                say(f"ips: {error}")
+                failed += 1
+                continue
+            answers.append(_answer(path, prediction, predictor))
+            if pictures is not None:
+                from ips.explain import draw_attention
 
-            figures.mkdir(parents=True, exist_ok=True)
-            draw_attention(
-                figures / f"{_file_name(path, number)}.png",
-                predictions=[prediction],
-                sources=[source],
-                titles=[predictor.title(prediction)],
-                names=predictor.readout_names,
-            )
-    if as_json:
-        typer.echo(json.dumps(answers, indent=2))
-    elif answers:
-        _print(answers)
+                draw_attention(
+                    pictures[number],
+                    predictions=[prediction],
+                    sources=[source],
+                    titles=[predictor.title(prediction)],
+                    names=predictor.readout_names,
+                )
+    finally:  # hours may have gone into the answers that there are
+        if as_json:
+            typer.echo(json.dumps(answers, indent=2))
+        elif answers:
+            _print(answers)
     if failed:
         raise typer.Exit(1)
 
 
-def _file_name(path: str, number: int) -> str:
-    """Of a picture: the image's own, with its number if it is not the first."""
-    name = Path(path.replace("::", "-")).stem if "::" not in path else path.replace("::", "-")
-    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in Path(name).name)
-    return safe if number == 0 else f"{safe}-{number + 1}"
+def _pictures(folder: Path, images: list[str]) -> list[Path]:
+    """Where to draw each image, in a folder that is there: never over an image that is read."""
+    from ips.errors import ConfigError
+    from ips.patches.features import split_address
+
+    read = {split_address(image)[0].resolve() for image in images}
+    targets: list[Path] = []
+    for image in images:
+        name = image.replace("::", "-") if "::" in image else Path(image).stem
+        safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in Path(name).name)
+        target, count = folder / f"{safe}-attention.png", 1
+        while target in targets:
+            count += 1
+            target = folder / f"{safe}-attention-{count}.png"
+        if target.resolve() in read:
+            raise ConfigError(
+                f"--figures {folder}: the picture of {image} would replace {target}, which is to "
+                "be looked at: give another folder"
+            )
+        targets.append(target)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise ConfigError(f"--figures {folder}: that is a file: give a folder") from error
+    return targets
 
 
 def _look(predictor: Predictor, path: str) -> tuple[PatchSource, Prediction]:
@@ -77,7 +99,17 @@ def _look(predictor: Predictor, path: str) -> tuple[PatchSource, Prediction]:
     source = predictor.open(path)
     with progress_bar(err, transient=True) as bar:
         task = bar.add_task(Path(path).name, total=len(source), note="patches")
-        prediction = predictor.predict(path, progress=lambda done: bar.update(task, completed=done))
+        try:
+            prediction = predictor.predict(
+                path, progress=lambda done: bar.update(task, completed=done)
+            )
+        except KeyboardInterrupt:
+            kept = predictor.unfinished(path)
+            if kept is None:
+                raise
+            raise KeyboardInterrupt(
+                f"scores so far are kept in {kept.parent}, the same command goes on"
+            ) from None
     return source, prediction
 
 
@@ -105,13 +137,13 @@ def _answer(path: str, prediction: Prediction, predictor: Predictor) -> dict[str
 
 
 def _print(answers: list[dict[str, Any]]) -> None:
-    table = Table("image", *answers[0]["tasks"], "patches", "looked at most (x, y)")
+    rows = []
     for answer in answers:
         cells = [_cell(task) for task in answer["tasks"].values()]
         best = answer["kept"][0]
         place = f"{best['x']}, {best['y']}"
-        table.add_row(answer["image"], *cells, f"{answer['patches']:,}", place)
-    out.print(table)
+        rows.append([answer["image"], *cells, f"{answer['patches']:,}", place])
+    show_table(["image", *answers[0]["tasks"], "patches", "looked at most (x, y)"], rows)
 
 
 def _cell(task: dict[str, Any]) -> str:

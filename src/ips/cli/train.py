@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from ips.cli.app import app, err, out, say, told
+from ips.cli.app import app, err, say, show_table, told
 
 if TYPE_CHECKING:
     from ips.config import Config
@@ -50,17 +49,17 @@ def train(
     from ips.training import train as train_run
 
     values = override(read_recipe(recipe, scale=scale), set or [])
-    config = parse_config(values, source=recipe)
+    config = _shortened(parse_config(values, source=recipe), set or [])
     folder = run or Path("runs") / Path(recipe).stem
     data = build_data(config)
     try:
         train_run(config, folder, resume=resume, console=err, data=data)
+        scores, net, config = evaluate(folder, console=err, data=data)
+        _report(scores, config, folder)
+        _draw(folder, net, config, data)
     except KeyboardInterrupt:
         say(f"\ninterrupted: go on with the same command and --resume (run folder {folder})")
         raise typer.Exit(130) from None
-    scores, net, config = evaluate(folder, console=err, data=data)
-    _draw(folder, net, config, data)
-    _report(scores, config, folder)
 
 
 @app.command()
@@ -75,13 +74,23 @@ def evaluate(
     _report(scores, config, run)
 
 
+def _shortened(config: Config, settings: list[str]) -> Config:
+    """A recipe tried for few epochs: its warm-up gives way, one of the command line does not."""
+    given = {setting.partition("=")[0] for setting in settings}
+    fits = config.train.warmup_epochs < config.train.epochs
+    if fits or "train.epochs" not in given or "train.warmup" in given:
+        return config
+    return config.model_copy(update={"train": config.train.model_copy(update={"warmup": None})})
+
+
 def _report(scores: dict[str, float], config: Config, run: Path) -> None:
     from ips.training import build_task
 
-    table = Table("task", "score", "on held-out images")
-    for task, score in scores.items():
-        table.add_row(task, f"{score:.3f}", build_task(config.tasks[task]).reported)
-    out.print(table)
+    rows = [
+        [task, f"{score:.3f}", build_task(config.tasks[task]).reported]
+        for task, score in scores.items()
+    ]
+    show_table(["task", "score", "on held-out images"], rows)
     say(f"{run}: test.json, metrics.csv, model.safetensors, figures/")
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
 from torch import nn
 
 from ips.config import Config, MegapixelMNISTConfig, PatchesConfig, TableConfig, TaskConfig
-from ips.data.megapixel_mnist import MegapixelMNIST
+from ips.data.megapixel_mnist import TASKS, MegapixelMNIST
 from ips.data.megapixel_mnist_files import open_megapixel_mnist
 from ips.data.split import stratified_split
 from ips.data.table import TableData, encode_labels, read_table
@@ -43,8 +45,24 @@ class Data:
 def build_data(config: Config) -> Data:
     """The data sets that ``config.data`` describes."""
     if isinstance(config.data, MegapixelMNISTConfig):
+        _check_labels(config.tasks)
         return _megapixel_mnist(config.data, config.patches)
     return _table(config.data, config)
+
+
+def _check_labels(tasks: Mapping[str, TaskConfig]) -> None:
+    """Megapixel MNIST has four labels, and a task is one of those."""
+    for name, task in tasks.items():
+        if name not in TASKS:
+            near = get_close_matches(name, TASKS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(TASKS)}"
+            raise ConfigError(f"tasks.{name}: megapixel-mnist has no such label: {hint}")
+        kind, classes = TASKS[name]
+        if (task.kind, task.classes) != (kind, classes):
+            raise ConfigError(
+                f"tasks.{name}: kind={task.kind} with classes={task.classes}, but this label of "
+                f"megapixel-mnist needs kind={kind} with classes={classes}"
+            )
 
 
 def _megapixel_mnist(data: MegapixelMNISTConfig, patches: PatchesConfig) -> Data:
@@ -92,7 +110,9 @@ def _table(data: TableConfig, config: Config) -> Data:
         strata = [tuple(sorted(row.labels.items())) for row in rows]
         train, test = stratified_split(strata, test=data.test, seed=data.seed)
     opener = partial(open_source, patches=config.patches)
-    if isinstance(opener(rows[0].path), FeatureBag):
+    first = opener(rows[0].path)
+    if isinstance(first, FeatureBag):
+        first.coords  # noqa: B018  what it lacks to say where its patches are it says now
         bags = (opener(row.path) for row in rows)
         check_widths(bag for bag in bags if isinstance(bag, FeatureBag))
 
@@ -129,6 +149,13 @@ def resolve(config: Config, data: Data) -> Config:
         )
     if encoder.inputs not in (None, shape[0]):
         raise ConfigError(f"encoder.inputs={encoder.inputs} but a patch of the data has {shape[0]}")
+    # Here, and not where a config is read: what was trained so in the past can still be opened.
+    warmup, epochs = config.train.warmup_epochs, config.train.epochs
+    if warmup >= epochs:
+        raise ConfigError(
+            f"train.warmup={warmup:g} with train.epochs={epochs}: take fewer warm-up epochs than "
+            "epochs"
+        )
     tasks = {
         name: task.model_copy(update={"names": task.names or data.names.get(name)})
         for name, task in config.tasks.items()
@@ -209,6 +236,11 @@ def _encoder(config: Config) -> tuple[nn.Module, int]:
     if encoder.inputs is None:
         raise ConfigError("encoder.inputs is not known yet: resolve the config with its data first")
     if encoder.name == "projector":
+        if encoder.weights is not None:
+            raise ConfigError(
+                f"encoder.weights={encoder.weights} with encoder.name=projector, which starts "
+                "without any: leave out encoder.weights"
+            )
         return FeatureProjector(encoder.inputs, dim=encoder.dim), encoder.dim
     for key in ("mean", "std"):
         values = getattr(encoder, key)

@@ -5,8 +5,7 @@ Letters: B images.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import lightning as L
@@ -14,10 +13,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from ips.errors import IPSError
 from ips.models import Load
 from ips.patches import PatchSource, in_memory
 
 Item = tuple[PatchSource, dict[str, Tensor]]
+Batch = tuple[list[PatchSource], dict[str, Tensor]]
 
 
 class DataSet(Protocol):
@@ -29,16 +30,33 @@ class DataSet(Protocol):
 
 
 class _Items(Dataset[Item]):
-    """A data set as torch's loader types it."""
+    """A data set as torch's loader wants it, which asks for a batch at a time.
 
-    def __init__(self, data: DataSet) -> None:
-        self.data = data
+    A mistake in the data comes back as a value: raised in a worker, torch would put the worker's
+    traceback into its sentence.
+    """
+
+    def __init__(self, data: DataSet, *, load: Load) -> None:
+        self.data, self.load = data, load
 
     def __len__(self) -> int:
         return len(self.data)
 
-    def __getitem__(self, index: int) -> Item:
-        return self.data[index]
+    def __getitems__(self, numbers: Sequence[int]) -> Batch | IPSError:
+        try:
+            return collate([self.data[number] for number in numbers], load=self.load)
+        except IPSError as error:
+            return error
+
+
+class _Loader(DataLoader[Any]):
+    """Raises, in the main process, the mistakes that ``_Items`` hands over."""
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+        for batch in super().__iter__():
+            if isinstance(batch, IPSError):
+                raise batch
+            yield batch
 
 
 class Batches(L.LightningDataModule):
@@ -82,16 +100,20 @@ class Batches(L.LightningDataModule):
         return self._loader(self.test, range(len(self.test)))
 
     def _loader(self, data: DataSet, order: Sequence[int]) -> DataLoader[Any]:
-        return DataLoader(
-            _Items(data),
+        return _Loader(
+            _Items(data, load=self.load),
             sampler=order,
             batch_size=self.batch,
             num_workers=self.workers,
-            collate_fn=partial(collate, load=self.load),
+            collate_fn=_as_it_is,
         )
 
 
-def collate(items: Sequence[Item], *, load: Load) -> tuple[list[PatchSource], dict[str, Tensor]]:
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def collate(items: Sequence[Item], *, load: Load) -> Batch:
     """B images side by side; their pixels are read here if all are to be in memory at once."""
     sources = [in_memory(source) if load == "eager" else source for source, _ in items]
     labels = {task: torch.stack([labels[task] for _, labels in items]) for task in items[0][1]}

@@ -75,7 +75,7 @@ def evaluate(
     net, config = load_model(run)
     learner = _learner(net, config)
     batches = _batches(config, data or build_data(config))
-    with _quiet():
+    with _quiet(), _interruptible():
         trainer = _trainer(config, callbacks=[Bar(console)], logger=False)
         trainer.test(learner, datamodule=batches, verbose=False)
     scores = learner.scores()
@@ -90,7 +90,7 @@ def _check_same(config: Config, folder: RunFolder) -> None:
     """A run goes on as it was begun, but for settings that do not change what it learns."""
     old = parse_config(read_yaml(folder.config), source=str(folder.config))
     now, then = _flat(config.model_dump(mode="json")), _flat(old.model_dump(mode="json"))
-    free = {"train.workers", "select.load", "select.compile"}
+    free = {"train.workers", "select.load", "select.compile", "patches.slide_mpp"}
     changed = sorted(k for k in (now.keys() | then.keys()) - free if now.get(k) != then.get(k))
     if changed:
         raise RunError(
@@ -116,7 +116,7 @@ def _learner(net: IPSNet, config: Config) -> Learner:
         load=config.select.load,
         lr=config.train.lr,
         weight_decay=config.train.weight_decay,
-        warmup=config.train.warmup,
+        warmup=config.train.warmup_epochs,
         seed=config.train.seed,
         freeze_norm=config.encoder.freeze_norm,
     )
