@@ -8,6 +8,7 @@ import ips
 
 def test_the_public_names_are_these() -> None:
     assert sorted(ips.__all__) == [
+        "IPSError",
         "IPSNet",
         "MemoryPatches",
         "PatchSource",

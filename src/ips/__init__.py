@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ips._version import __version__
+from ips.errors import IPSError
 
 if TYPE_CHECKING:
     from ips import nn, selection
@@ -41,6 +42,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "IPSError",
     "IPSNet",
     "MemoryPatches",
     "PatchSource",

@@ -272,7 +272,7 @@ class TestMistakes:
         monkeypatch.chdir(tmp_path)
         Path("README.md").touch()
         words = ("train", home / "tiny.yaml", "--run")
-        assert refused(*words, "README.md") == "README.md: file exists"
+        assert refused(*words, "README.md") == "README.md: is a file: give a folder as --run"
         assert refused(*words, "README.md/x") == "README.md/x: not a directory"
 
     def test_tasks_that_the_data_do_not_have(self, home: Path) -> None:

@@ -43,6 +43,8 @@ def train(
     resumed run ends with the weights that an uninterrupted one would have.
     """
     folder = RunFolder(run)
+    if run.exists() and not run.is_dir():
+        raise RunError(f"{run}: is a file: give a folder as --run")
     begun = folder.checkpoint.is_file() or folder.model.is_file()
     if begun and not resume:
         raise RunError(f"{run}: holds a run already: take another --run, or go on with --resume")
