@@ -7,7 +7,6 @@ from ips.nn.gated import GatedAttention
 from ips.nn.heads import Head, PatchReadout
 from ips.nn.modes import evaluating
 from ips.nn.position import sinusoidal_position
-from ips.nn.weights import load_weights
 
 __all__ = [
     "ENCODERS",
@@ -21,7 +20,6 @@ __all__ = [
     "PatchReadout",
     "ResNet",
     "evaluating",
-    "load_weights",
     "resnet18",
     "resnet50",
     "sinusoidal_position",

@@ -25,12 +25,12 @@ from ips.nn import (
     GatedAttention,
     Head,
     PatchReadout,
-    load_weights,
 )
 from ips.patches import FeatureBag, PatchSource, open_patches
 from ips.patches.features import check_widths
 from ips.training.loading import DataSet
 from ips.training.tasks import Task
+from ips.training.weights import load_weights
 
 
 @dataclass(frozen=True)

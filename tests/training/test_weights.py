@@ -10,7 +10,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ips.errors import ConfigError
-from ips.nn import ResNet, load_weights, resnet18
+from ips.nn import ResNet, resnet18
+from ips.training.weights import load_weights
 
 State = dict[str, Tensor]
 
