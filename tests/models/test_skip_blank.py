@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ips.errors import PatchError
+from ips.errors import ConfigError, PatchError
 from ips.models import LOADS, IPSNet
 from ips.nn import CrossAttentionTransformer, Head, thin_resnet
 from ips.patches import MemoryPatches
@@ -62,12 +62,27 @@ def test_without_it_blank_patches_take_part() -> None:
     assert not set(chosen.indices[0].tolist()) <= set(SHOWN)
 
 
-def test_a_score_that_is_no_number_is_an_error_and_not_a_blank() -> None:
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_score_that_is_no_number_is_an_error_and_not_a_blank(value: float) -> None:
     net = model(skip_blank=True)
     with torch.no_grad():
-        net.encoder.conv1.weight.fill_(torch.nan)
-    with pytest.raises(PatchError, match="are not numbers"):
+        net.aggregator.q.fill_(value)
+    with pytest.raises(PatchError, match="are not finite numbers"):
         net.select([image()])
+
+
+def test_one_patch_alone_has_no_statistics() -> None:
+    net = IPSNet(
+        thin_resnet(stages=1, width=8, channels=1, norm=True),
+        CrossAttentionTransformer(8, tokens=1, heads=2),
+        {"grade": Head(8, 2, activation=torch.sigmoid)},
+        keep=1,
+        chunk=3,
+    )
+    chosen = net.select([image()])
+    with pytest.raises(ConfigError, match="of 2 or more"):
+        net(chosen.patches, chosen.selection)
+    net.eval()(chosen.patches, chosen.selection)
 
 
 def test_tasks_may_be_called_anything() -> None:

@@ -30,11 +30,12 @@ def check_source(encoder: nn.Module, source: PatchSource) -> None:
 
 
 def check_scores(source: PatchSource, logits: Tensor) -> None:
-    """A patch whose score is not a number is a fault to be told, not a patch to be left out."""
-    if (broken := int(logits.isnan().any(dim=1).sum())) > 0:
+    """A patch whose score is no finite number is a fault to be told, not a patch to be left out."""
+    passed_over = (logits == -torch.inf).all(dim=1)
+    if (broken := int((~logits.isfinite().all(dim=1) & ~passed_over).sum())) > 0:
         raise PatchError(
-            f"{source.name}: the scores of {broken} of {len(logits)} patches are not numbers: "
-            "lower train.lr, or look for broken values in its features"
+            f"{source.name}: the scores of {broken} of {len(logits)} patches are not finite "
+            "numbers: lower train.lr, or look for broken values in its features"
         )
 
 
@@ -47,6 +48,17 @@ def check_slices(encoder: nn.Module, size: int) -> None:
                 "would be those of a slice rather than of the batch: set "
                 "encoder.freeze_norm=true, or leave train.slice out"
             )
+
+
+def check_batch(encoder: nn.Module, patches: int) -> None:
+    """Whether a step has patches enough for the statistics of a BatchNorm over embeddings."""
+    if patches == 1 and any(
+        isinstance(part, nn.BatchNorm1d) and part.training for part in encoder.modules()
+    ):
+        raise ConfigError(
+            "a step with a single patch has no statistics for a BatchNorm: take select.keep of 2 "
+            "or more, or a train.batch that leaves no image over"
+        )
 
 
 def _words(shape: tuple[int, ...]) -> str:

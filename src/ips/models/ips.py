@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from ips import selection
 from ips.errors import ConfigError
 from ips.models.blocks import blocks_of
-from ips.models.checks import check_scores, check_slices, check_source, memory_format
+from ips.models.checks import check_batch, check_scores, check_slices, check_source, memory_format
 from ips.models.embedding import EmbeddingPass, SelectionEncoder
 from ips.models.outputs import Output, Selected, join
 from ips.models.prediction import Prediction
@@ -193,6 +193,7 @@ class IPSNet(nn.Module):
     def embed(self, patches: Tensor, mask: Tensor) -> Tensor:
         """``(B, K, ...)`` patches to ``(B, K, D)``; the encoder sees only those that are there."""
         present = patches[mask]  # (n, ...) as stored
+        check_batch(self.encoder, len(present))
         if self.slice_size is None:
             x: Tensor = self._encode(present)  # (n, D)
         else:  # keep only embeddings; each slice is embedded again in the backward pass
