@@ -71,20 +71,19 @@ class PaperIPS(nn.Module):
         N = patches.shape[1]
         M = min(self.keep, N)
         with evaluating(self):
-            first = order[:, :M]
-            x = self._embed(_rows(patches, first), first)  # (B, M, D)
+            patches = _rows(patches, order)  # shuffled, as the authors do: a copy
+            x = self._embed(patches[:, :M], order[:, :M])  # (B, M, D)
             at = torch.arange(M, device=order.device).expand(len(order), M)  # (B, M)
             for start in range(M, N, self.chunk):
-                new = order[:, start : start + self.chunk]  # (B, I)
-                x = torch.cat([x, self._embed(_rows(patches, new), new)], dim=1)
-                place = torch.arange(start, start + new.shape[1], device=order.device)
-                at = torch.cat([at, place.expand(len(order), -1)], dim=1)  # (B, M+I)
+                new = slice(start, min(start + self.chunk, N))
+                x = torch.cat([x, self._embed(patches[:, new], order[:, new])], dim=1)
+                place = torch.arange(N, device=order.device)[new].expand(len(order), -1)
+                at = torch.cat([at, place], dim=1)  # (B, M+I)
                 # The earlier of two equal scores wins, as everywhere in this library.
                 best = self._scores(x).sort(dim=1, descending=True, stable=True).indices[:, :M]
                 best = best.sort(dim=1).values  # (B, M)
                 x, at = _rows(x, best), at.gather(1, best)
-            indices = order.gather(1, at)
-            return Kept(indices=indices, patches=_rows(patches, indices))
+            return Kept(indices=order.gather(1, at), patches=_rows(patches, at))
 
     def forward(self, kept: Kept) -> dict[str, Tensor]:
         """Embed the patches kept again, aggregate and classify: logits ``(B, C)`` per task."""
@@ -111,4 +110,4 @@ class PaperIPS(nn.Module):
 
 def _rows(table: Tensor, index: Tensor) -> Tensor:
     """Rows ``index`` ``(B, k)`` of each image's ``table`` ``(B, n, ...)``."""
-    return torch.stack([t[i] for t, i in zip(table, index, strict=True)])
+    return table[torch.arange(len(index), device=index.device).unsqueeze(1), index]

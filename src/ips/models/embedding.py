@@ -8,7 +8,7 @@ encoder at a time is a matter of cache and memory alone, and equal patches need 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -88,13 +88,13 @@ class SelectionEncoder:
         for part in patches.split(size):
             # One of eight shapes: a library that prepares a kernel per shape would otherwise
             # fill memory with them. The last part is filled up with its own first patch.
-            shape = -(-len(part) // step) * step
-            filled = torch.cat([part, part[:1].expand(shape - len(part), *part.shape[1:])])
-            x = self._prepare(filled)
+            lacking = -len(part) % step
+            filler = [part[:1].expand(lacking, *part.shape[1:])] if lacking else []
+            x = self._prepare(joined([part, *filler]))
             if self._unproven is not None:
                 self._prove(self._unproven, x)
             done.append(self._run(x)[: len(part)])
-        return torch.cat(done)
+        return joined(done)
 
 
 class EmbeddingPass:
@@ -131,6 +131,11 @@ class EmbeddingPass:
         if len(often):
             self._known = patches[found.first[often]], x[often]
         return x.index_select(0, found.group[known:])
+
+
+def joined(parts: Sequence[Tensor]) -> Tensor:
+    """One after another; a single part is handed on without a copy."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def micro_batch(shape: torch.Size | tuple[int, ...], device: torch.device) -> int:

@@ -17,7 +17,7 @@ from ips import selection
 from ips.errors import ConfigError
 from ips.models.blocks import blocks_of
 from ips.models.checks import check_batch, check_scores, check_slices, check_source, memory_format
-from ips.models.embedding import EmbeddingPass, SelectionEncoder
+from ips.models.embedding import EmbeddingPass, SelectionEncoder, joined
 from ips.models.outputs import Output, Selected, join
 from ips.models.prediction import Prediction
 from ips.models.shortlist import Shortlist
@@ -171,8 +171,8 @@ class IPSNet(nn.Module):
         """Fill in the logits of every patch; embeddings are let go, but for a short list."""
         score = self.aggregator.scorer()
         for blocks in blocks_of(sources, tables, self.device, skip_blank=self.skip_blank):
-            patches = torch.cat([block.patches for block in blocks])  # (n, ...)
-            indices = torch.cat([block.indices for block in blocks])
+            patches = joined([block.patches for block in blocks])  # (n, ...)
+            indices = joined([block.indices for block in blocks])
             logits = torch.empty(0, self.aggregator.channels, device=self.device)
             if len(patches):
                 x = embed(patches)  # (n, D)

@@ -221,15 +221,14 @@ def read_rows(array: h5py.Dataset, rows: npt.NDArray[np.int64]) -> npt.NDArray[A
     """``rows``, ascending and each once, of an ``(N, D)`` or ``(1, N, D)`` array.
 
     Rows of one chunk come in one slice, since HDF5 reads or decompresses the chunk as a whole
-    anyway; so do neighbouring rows. Chunks without a row asked for are not touched.
+    anyway; so do those of neighbouring chunks. Chunks without a row asked for are not touched.
     """
     chunk = array.chunks[-2] if array.chunks else 1
     most = chunk * max(1, _SLICE_ROWS // chunk)
-    gap = np.diff(rows) > 1
-    next_chunk, full = (np.diff(rows // step) > 0 for step in (chunk, most))
+    apart, full = np.diff(rows // chunk) > 1, np.diff(rows // most) > 0
     out = np.empty((len(rows), array.shape[-1]), dtype=array.dtype.newbyteorder("="))
     done = 0
-    for run in np.split(rows, np.flatnonzero((gap & next_chunk) | full) + 1):
+    for run in np.split(rows, np.flatnonzero(apart | full) + 1):
         if len(run):
             start, stop = int(run[0]), int(run[-1]) + 1
             block = array[0, start:stop] if array.ndim == 3 else array[start:stop]
