@@ -268,6 +268,9 @@ class CountingArray:
         self.slices.append(rows.stop - rows.start)
         return self.array[rows]
 
+    def read_direct(self, out: Any, rows: slice, place: slice) -> None:
+        out[place] = self[rows]
+
 
 @given(
     rows=st.sets(st.integers(0, 9_999), max_size=40),
@@ -288,6 +291,12 @@ def test_neighbouring_rows_come_in_one_slice() -> None:
     array = CountingArray(np.zeros((10_000, 2)), chunk=1)
     read_rows(array, np.arange(2_048, 4_096))
     assert array.slices == [1024, 1024]
+
+
+def test_rows_of_neighbouring_chunks_come_in_one_slice() -> None:
+    array = CountingArray(np.zeros((10_000, 2)), chunk=10)
+    read_rows(array, np.array([3, 15, 28, 51]))  # of chunks 0, 1, 2 and 5
+    assert array.slices == [26, 1]
 
 
 def test_big_endian_features(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def bench_selection(
     for name in cases:
         tell(f"{name}: preparing")
         if name == "features":
-            found = stored_features(rounds=rounds, device=device, quick=quick, tell=tell)
+            found = stored_features(rounds=3 * rounds, device=device, quick=quick, tell=tell)
         elif name == "dense":
             found = _measure(
                 dense(batch=batch or (2 if quick else 16), device=device, quick=quick),

@@ -231,8 +231,11 @@ def read_rows(array: h5py.Dataset, rows: npt.NDArray[np.int64]) -> npt.NDArray[A
     for run in np.split(rows, np.flatnonzero(apart | full) + 1):
         if len(run):
             start, stop = int(run[0]), int(run[-1]) + 1
-            block = array[0, start:stop] if array.ndim == 3 else array[start:stop]
-            out[done : done + len(run)] = block[run - start]
+            here = np.s_[0, start:stop] if array.ndim == 3 else np.s_[start:stop]
+            if len(run) == stop - start:  # all of them: straight to their place
+                array.read_direct(out, here, np.s_[done : done + len(run)])
+            else:
+                out[done : done + len(run)] = array[here][run - start]
             done += len(run)
     return out
 
