@@ -43,7 +43,6 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("ips.bench.memory.fresh", run)
     monkeypatch.setattr("ips.bench.stored.fresh", run)
-    monkeypatch.setattr("ips.bench.memory_step.keep_freed_memory", lambda: None)
 
 
 def silent(_: str) -> None:

@@ -19,7 +19,6 @@ from ips.images import open_image
 from ips.models import LOADS, IPSNet
 from ips.nn import resnet18
 from ips.patches import open_patches
-from ips.training.allocator import keep_freed_memory
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,6 @@ class CNN(nn.Module):
 
 def peak_of_step(step: Step) -> Peak:
     """Memory of one step, from opening the files to the update of the weights."""
-    keep_freed_memory()  # as `ips train` does
     labels = _labels(len(step.paths))
     if step.arm == "cnn":
         cnn = CNN(width=step.width)
