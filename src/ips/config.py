@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -15,6 +15,10 @@ from ips.errors import ConfigError
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Method = Literal["ips", "rps", "dps", "topmil", "deepmil", "deepmil-plus", "cnn", "ips-deepmil"]
+METHODS: tuple[Method, ...] = get_args(Method)
 
 
 def _key(default: Any, help: str, **limits: Any) -> Any:
@@ -35,6 +39,27 @@ class MegapixelMNISTConfig(_Section):
     folder: Path | None = _key(None, "read what `ips data megapixel-mnist` wrote there instead")
 
 
+class RoadSignsConfig(_Section):
+    """Drawn road scenes with a small speed limit of 50, 70 or 80 on them, or none."""
+
+    kind: Literal["road-signs"] = _key("road-signs", "which data set")
+    width: int = _key(800, "of an image in pixels", ge=320)
+    height: int = _key(600, "of an image in pixels", ge=240)
+    train: int = _key(2000, "training images of an epoch", ge=1)
+    test: int = _key(400, "test images", ge=1)
+    seed: int = _key(0, "of what is on the images", ge=0, lt=2**32)
+    fresh: bool = _key(True, "draw other training images every epoch")
+
+
+class TrafficSignsConfig(_Section):
+    """Swedish traffic signs (Sect. 4.1), as `ips data traffic-signs FOLDER` fetches them."""
+
+    kind: Literal["traffic-signs"] = _key("traffic-signs", "which data set")
+    folder: Path = _key(..., "where `ips data traffic-signs` put them")
+    seed: int = _key(0, "of the colours and places of training images", ge=0, lt=2**32)
+    augment: bool = _key(True, "change colours a little and move training images")
+
+
 class TableConfig(_Section):
     """Your own data: a CSV of paths and labels beside images, slides or feature files."""
 
@@ -46,6 +71,12 @@ class TableConfig(_Section):
     seed: int = _key(0, "of the split", ge=0, lt=2**32)
 
 
+DataConfig = Annotated[
+    MegapixelMNISTConfig | RoadSignsConfig | TrafficSignsConfig | TableConfig,
+    Field(discriminator="kind"),
+]
+
+
 class PatchesConfig(_Section):
     """How an image is cut into patches."""
 
@@ -55,6 +86,9 @@ class PatchesConfig(_Section):
     level: int | None = _key(None, "level of a pyramid to read; null for the finest", ge=0)
     mpp: float | None = _key(None, "micrometres per pixel to read at, instead of a level", gt=0)
     magnification: float | None = _key(None, "magnification to read at, say 20", gt=0)
+    sample: int | None = _key(
+        None, "look at so many patches of an image at most, drawn once and for all", ge=1
+    )
     slide_mpp: float | None = _key(
         None, "of full resolution, for feature files that give places in micrometres", gt=0
     )
@@ -79,7 +113,9 @@ class EncoderConfig(_Section):
     norm: bool = _key(False, "BatchNorm over the embedding: gets small networks off the ground")
     pool: Literal["mean", "max"] = _key("mean", "max shows small things in mostly empty patches")
     freeze_norm: bool = _key(False, "keep BatchNorm statistics as they were loaded")
-    weights: Path | None = _key(None, "file of pre-trained weights, .safetensors or .pth")
+    weights: Path | None = _key(
+        None, "pre-trained: a file (.safetensors, .pth), imagenet, or hub:OWNER/REPO"
+    )
     dim: int = _key(512, "embedding size of the projector", ge=1)
     mean: list[float] = _key([0.0], "per channel, of pixels between 0 and 1")
     std: list[float] = _key([1.0], "per channel, of pixels between 0 and 1")
@@ -89,20 +125,14 @@ class EncoderConfig(_Section):
 class SelectConfig(_Section):
     """How the patches to learn from are chosen."""
 
-    keep: int = _key(100, "M, patches kept of an image", ge=1)
+    keep: int | None = _key(100, "M, patches kept of an image; null for all", ge=1)
     chunk: int = _key(100, "I, patches looked at per step of the iterative selection", ge=1)
-    mode: Literal["iterative", "exact", "random"] = _key("iterative", "Eq. 1, one step, or RPS")
+    mode: Literal["iterative", "exact"] = _key("iterative", "Eq. 1, or one step over all")
     load: Literal["eager", "sequential", "lazy"] = _key(
         "eager", "pixels in memory at a time: of the batch, of an image, of a micro-batch"
     )
-    skip_blank: bool = _key(False, "pass over patches of one colour")
+    skip_blank: bool = _key(False, "pass over patches of one colour (but dps and cnn do not)")
     compile: bool = _key(False, "compile the selection pass; pays on a GPU")
-
-    @model_validator(mode="after")
-    def _random_looks_at_nothing(self) -> SelectConfig:
-        if self.mode == "random" and self.skip_blank:
-            raise ValueError("skip_blank needs a look at the patches, and mode=random has none")
-        return self
 
 
 class AggregateConfig(_Section):
@@ -119,6 +149,23 @@ class AggregateConfig(_Section):
     attention_dropout: float = _key(0.1, "of the attention", ge=0, lt=1)
     position: bool = _key(False, "tell the model where in the image a patch is")
     hidden: int = _key(128, "hidden units of gated attention", ge=1)
+    head: list[int] = _key([], "sizes of the hidden layers of a task's head")
+
+
+class DPSConfig(_Section):
+    """Differentiable patch selection (Appendix D.5)."""
+
+    scale: float = _key(1 / 3, "of the small image that is scored", gt=0, le=1)
+    samples: int = _key(500, "of noise", ge=1)
+    sigma: float = _key(0.05, "of the noise when training begins", ge=0)
+    decay: bool = _key(True, "let sigma go down to 0 in a line")
+    clip: float = _key(0.1, "most that the norm of the gradient may be", gt=0)
+
+
+class CNNConfig(_Section):
+    """A CNN on the whole image."""
+
+    scale: float = _key(1.0, "of the image: 0.3 for a smaller copy", gt=0, le=1)
 
 
 class TrainConfig(_Section):
@@ -171,17 +218,18 @@ class TaskConfig(_Section):
 class Config(_Section):
     """A whole experiment."""
 
-    method: Literal["ips"] = _key("ips", "Iterative Patch Selection")
-    data: Annotated[MegapixelMNISTConfig | TableConfig, Field(discriminator="kind")] = _key(
-        MegapixelMNISTConfig(), "where images and labels come from"
-    )
+    method: Method = _key("ips", "what learns: Iterative Patch Selection, or a baseline")
+    data: DataConfig = _key(MegapixelMNISTConfig(), "where images and labels come from")
     patches: PatchesConfig = _key(PatchesConfig(), "how an image is cut into patches")
     encoder: EncoderConfig = _key(EncoderConfig(), "what turns a patch into an embedding")
     select: SelectConfig = _key(SelectConfig(), "which patches are kept")
     aggregate: AggregateConfig = _key(AggregateConfig(), "how they become an answer")
+    dps: DPSConfig = _key(DPSConfig(), "of method dps")
+    cnn: CNNConfig = _key(CNNConfig(), "of method cnn")
     train: TrainConfig = _key(TrainConfig(), "how it learns")
     tasks: dict[str, TaskConfig] = _key(..., "what to predict, by name", min_length=1)
     readout: str | None = _key(None, "task from which to learn what class a patch shows")
+    readout_head: list[int] = _key([128], "sizes of the hidden layers of that head")
 
     @model_validator(mode="after")
     def _readout_is_a_task(self) -> Config:
@@ -294,6 +342,8 @@ def _section_at(loc: tuple[int | str, ...]) -> type[BaseModel]:
     section: type[BaseModel] = Config
     kinds: dict[str, type[BaseModel]] = {
         "megapixel-mnist": MegapixelMNISTConfig,
+        "road-signs": RoadSignsConfig,
+        "traffic-signs": TrafficSignsConfig,
         "table": TableConfig,
     }
     for part in loc:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from ips.config import Config
-from ips.models import IPSNet, Prediction
+from ips.models import Net, Prediction
 from ips.models.table import empty_table
-from ips.patches import PatchSource
+from ips.patches import PatchSource, sampled
 from ips.patches.features import split_address
 from ips.scores import ScoreFile
 from ips.training import RunFolder, load_model, open_source
@@ -31,13 +31,14 @@ class Predictor:
         run: its folder; what an interrupted look at a very large image had found is kept there.
     """
 
-    def __init__(self, net: IPSNet, config: Config, *, run: Path | None = None) -> None:
+    def __init__(self, net: Net, config: Config, *, run: Path | None = None) -> None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         self.net, self.config, self._run = net.to(device).eval(), config, run
 
     def open(self, path: str | Path) -> PatchSource:
         """The patches of a file, as the model was trained on them."""
-        return open_source(path, self.config.patches)
+        source = open_source(path, self.config.patches)
+        return sampled(source, self.config.patches.sample, seed=self.config.train.seed)
 
     def predict(
         self, image: str | Path | PatchSource, *, progress: Callable[[int], None] | None = None
@@ -48,7 +49,7 @@ class Predictor:
         interrupted goes on where it was when the same file is asked about again.
         """
         source = self.open(image) if isinstance(image, str | Path) else image
-        channels = 0 if self.net.mode == "random" else self.net.aggregator.channels
+        channels = self.net.channels
         table = empty_table(len(source), channels, device=self.net.device)
         if self._run is not None and len(source) >= _LARGE and isinstance(image, str | Path):
             with suppress(OSError):  # a disk that is full or read-only keeps nothing
@@ -87,7 +88,7 @@ class Predictor:
     def readout_names(self) -> list[str] | None:
         """What the classes of patches are called; None for a model without a read-out."""
         task = self.config.readout
-        if task is None:
+        if task is None or self.net.readout is None:
             return None
         return [self.class_name(task, number) for number in range(self._classes(task))]
 

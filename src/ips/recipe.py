@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ips.config import read_yaml
+from ips.config import override, read_yaml
 from ips.errors import ConfigError
 
 SCALES = ("laptop", "paper")
@@ -24,8 +25,31 @@ def recipe_path(name: str) -> Path:
     return Path(str(resources.files("ips") / "recipes" / f"{name}.yaml"))
 
 
-def read_recipe(name_or_file: str, *, scale: str | None = None) -> dict[str, Any]:
-    """The settings of a recipe at a scale (laptop if None), or of a YAML file of one's own."""
+def read_recipe(
+    name_or_file: str, *, scale: str | None = None, settings: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The settings of a recipe at a scale (laptop if None), or of a YAML file of one's own.
+
+    ``settings`` are those of the command line, and win. A recipe may say under ``methods`` what
+    is different for a method; that comes in between.
+    """
+    values, methods = _read(name_or_file, scale=scale)
+    method = override(values, settings).get("method", "ips")
+    own = methods.get(method, {}) if isinstance(method, str) else {}
+    return override(_merged(values, own), settings)
+
+
+def _merged(values: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """``values`` with what ``own`` has in their place, key by key."""
+    result = dict(values)
+    for key, value in own.items():
+        old = result.get(key)
+        both = isinstance(old, Mapping) and isinstance(value, Mapping)
+        result[key] = _merged(old, value) if both else value  # type: ignore[arg-type]
+    return result
+
+
+def _read(name_or_file: str, *, scale: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
     path = Path(name_or_file)
     if path.suffix not in (".yaml", ".yml"):
         path = recipe_path(name_or_file)
@@ -48,7 +72,9 @@ def read_recipe(name_or_file: str, *, scale: str | None = None) -> dict[str, Any
             raise ConfigError(
                 f"{path}: scales.{chosen}={scales[chosen]!r}: expected the settings of that scale"
             )
-        return dict(scales[chosen])
+        settings = dict(scales[chosen])
+        methods = settings.pop("methods", {}) | {}
+        return settings, methods
     if scale is not None:
         raise ConfigError(f"{path}: has no scales: leave out --scale {scale}")
-    return values
+    return values, {}

@@ -186,7 +186,7 @@ def test_scores_are_told_before_anything_is_drawn(
     def full(*args: Any, **options: Any) -> None:
         raise OSError(28, "No space left on device", "attention.png")
 
-    monkeypatch.setattr("ips.explain.draw_attention", full)
+    monkeypatch.setattr("ips.cli.pictures.draw_attention", full)
     outcome = Outcome("train", home / "tiny.yaml", "--run", tmp_path / "run")
     assert outcome.code == 1
     assert "majority" in outcome.out

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ips import selection
 from ips.errors import ConfigError, PatchError
 from ips.models import LOADS, IPSNet, Load, ScoreTable, Selected
-from ips.models import ips as module
+from ips.models import selecting as module
 from ips.models.embedding import micro_batch
 from ips.models.shortlist import Shortlist
 from ips.nn import (
@@ -141,24 +141,27 @@ def test_three_loads_give_the_same_selection_patches_and_loss(
 ) -> None:
     model = build(mode=mode, position=True)
     sources = [kind(n, seed=n) for n in counts]
-    chosen = {load: model.select(sources, load=load, embeddings=True) for load in LOADS}
+    chosen = {load: model.select(sources, load=load) for load in LOADS}
+    embedded = {load: model.select(sources, load=load, embeddings=True) for load in LOADS}
     model.eval()
     for load in LOADS[1:]:
         assert_same(chosen[load].selection, chosen["eager"].selection)
+        assert_same(embedded[load].selection, chosen["eager"].selection)
         assert torch.equal(chosen[load].patches, chosen["eager"].patches)
-        torch.testing.assert_close(chosen[load].embeddings, chosen["eager"].embeddings)
+        torch.testing.assert_close(embedded[load].embeddings, embedded["eager"].embeddings)
         torch.testing.assert_close(loss_of(model, chosen[load]), loss_of(model, chosen["eager"]))
 
 
 @pytest.mark.parametrize("load", LOADS)
 def test_few_patches_are_all_kept_and_nothing_of_the_padding(load: Load) -> None:
     sources = [memory(2), memory(3, seed=1)]
-    chosen = build().select(sources, load=load, embeddings=True)
+    chosen, embedded = (build().select(sources, load=load, embeddings=e) for e in (False, True))
     assert chosen.selection.mask.tolist() == [[True, True, False], [True, True, True]]
     assert sorted(chosen.selection.indices[0, :2].tolist()) == [0, 1]
+    assert chosen.patches is not None
+    assert embedded.embeddings is not None
     assert not chosen.patches[0, 2].any()
-    assert chosen.embeddings is not None
-    assert not chosen.embeddings[0, 2].any()
+    assert not embedded.embeddings[0, 2].any()
 
 
 def test_an_image_is_answered_the_same_in_any_batch() -> None:
@@ -233,10 +236,13 @@ def test_asking_for_embeddings_changes_no_selection(load: Load) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_embeddings_handed_over_are_those_of_the_patches_chosen(load: Load, mode: str) -> None:
     model = build(mode=mode)
-    chosen = model.select([memory(200), memory(3, seed=1)], load=load, embeddings=True)
+    sources = [memory(200), memory(3, seed=1)]
+    chosen = model.select(sources, load=load)
+    embedded = model.select(sources, load=load, embeddings=True)
+    assert_same(embedded.selection, chosen.selection)
     with evaluating(model):
         again = model.embed(chosen.patches, chosen.selection.mask)
-    torch.testing.assert_close(chosen.embeddings, again, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(embedded.embeddings, again, rtol=1e-4, atol=1e-5)
 
 
 class Recorder(nn.Module):

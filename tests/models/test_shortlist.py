@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from ips.models.shortlist import Shortlist
+from ips.patches import MemoryPatches
 
 N, S, D = 60, 3, 4
 LOGITS, X = torch.randn(N, S), torch.randn(N, D)
+SOURCE = MemoryPatches(torch.arange(N).unsqueeze(1))  # a patch holds its own number
 
 
 class Embed:
@@ -34,24 +36,24 @@ def filled(size: int, block: int, logits: Tensor = LOGITS) -> Shortlist:
 @pytest.mark.parametrize("block", [1, 7, N])
 def test_found_or_made_again_the_embeddings_are_the_same(size: int, block: int) -> None:
     wanted, embed = torch.randperm(N)[:10], Embed()
-    assert torch.equal(filled(size, block).find(wanted, wanted.unsqueeze(1), embed), X[wanted])
+    assert torch.equal(filled(size, block).find(wanted, SOURCE, embed), X[wanted])
     assert len(embed.made) == len(set(embed.made))
 
 
 @pytest.mark.parametrize("block", [1, 7, N])
 def test_with_one_channel_the_best_are_always_held(block: int) -> None:
     best, embed = LOGITS[:, 0].topk(5).indices, Embed()
-    filled(5, block, LOGITS[:, :1]).find(best, best.unsqueeze(1), embed)
+    filled(5, block, LOGITS[:, :1]).find(best, SOURCE, embed)
     assert embed.made == []
 
 
 def test_what_is_held_does_not_grow_with_the_number_of_patches() -> None:
     embed, every = Embed(), torch.arange(N)
-    filled(5, 7).find(every, every.unsqueeze(1), embed)
+    filled(5, 7).find(every, SOURCE, embed)
     assert N - len(embed.made) <= 2 * 5
 
 
 def test_an_empty_list_embeds_everything() -> None:
     wanted, embed = torch.tensor([4, 2]), Embed()
-    assert torch.equal(Shortlist(3).find(wanted, wanted.unsqueeze(1), embed), X[wanted])
+    assert torch.equal(Shortlist(3).find(wanted, SOURCE, embed), X[wanted])
     assert embed.made == [4, 2]

@@ -144,7 +144,8 @@ def test_every_loading_strategy_trains_to_the_same_weights(tmp_path: Path, load:
     "settings",
     [
         ["select.mode=exact"],
-        ["select.mode=random"],
+        ["method=rps", "select.skip_blank=true"],
+        ["select.keep=null"],
         ["aggregate.name=gated-attention"],
         ["encoder.freeze_norm=true", "train.slice=3"],
         ["readout=null"],

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -10,8 +13,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ips.errors import ConfigError
-from ips.nn import ResNet, resnet18
-from ips.training.weights import load_weights
+from ips.nn import FeatureProjector, ResNet, resnet18, resnet50, thin_resnet
+from ips.training.weights import is_name, load_weights, normalisation
 
 State = dict[str, Tensor]
 
@@ -123,3 +126,157 @@ def test_a_missing_file_and_a_lone_tensor_are_errors(tmp_path: Path) -> None:
     torch.save(torch.zeros(3), tmp_path / "tensor.pth")
     with pytest.raises(ConfigError, match="state dict"):
         load_weights(encoder(), tmp_path / "tensor.pth")
+
+
+def hub(patch: pytest.MonkeyPatch, answer: Callable[[str, str], str]) -> list[tuple[str, str]]:
+    """Put ``answer`` in place of the hub's download; what it is asked for is noted."""
+    asked: list[tuple[str, str]] = []
+
+    def hf_hub_download(repo: str, file: str) -> str:
+        asked.append((repo, file))
+        return answer(repo, file)
+
+    module = ModuleType("huggingface_hub")
+    module.hf_hub_download = hf_hub_download  # type: ignore[attr-defined]
+    patch.setitem(sys.modules, "huggingface_hub", module)
+    return asked
+
+
+def imagenet_like(make: Callable[..., ResNet], path: Path) -> tuple[Path, State]:
+    """A file of the first stage of a full-width ResNet."""
+    state = {n: t + 1 for n, t in make(stages=1).state_dict().items()}
+    return write(path, state), state
+
+
+@pytest.mark.parametrize(
+    ("make", "repo"),
+    [(resnet18, "timm/resnet18.tv_in1k"), (resnet50, "timm/resnet50.tv_in1k")],
+)
+def test_imagenet_is_the_hubs_file_for_this_encoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[..., ResNet], repo: str
+) -> None:
+    path, state = imagenet_like(make, tmp_path / "model.safetensors")
+    asked = hub(monkeypatch, lambda *_: str(path))
+    target = make(stages=1)
+    load_weights(target, "imagenet")
+    assert asked == [(repo, "model.safetensors")]
+    assert all(torch.equal(t, state[name]) for name, t in target.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "words"),
+    [
+        (thin_resnet, {}, "thinner ResNet.*resnet18 or resnet50"),
+        (resnet18, {"width": 16}, "encoder.width=16.*encoder.width=64"),
+        (FeatureProjector, {}, "FeatureProjector.*resnet18"),
+    ],
+)
+def test_imagenet_weights_that_do_not_exist_are_not_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[..., torch.nn.Module],
+    options: dict[str, int],
+    words: str,
+) -> None:
+    asked = hub(monkeypatch, lambda *_: "")
+    with pytest.raises(ConfigError, match=f"encoder.weights=imagenet.*{words}"):
+        load_weights(make(**options), "imagenet")
+    assert not asked
+
+
+@pytest.mark.parametrize(
+    ("name", "repo", "file"),
+    [
+        ("hub:owner/repo", "owner/repo", "model.safetensors"),
+        ("hub:owner/repo/weights.pth", "owner/repo", "weights.pth"),
+        ("hub:owner/repo/a/b.pth", "owner/repo", "a/b.pth"),
+    ],
+)
+def test_any_file_of_the_hub_can_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, repo: str, file: str
+) -> None:
+    state = published()
+    path = write(tmp_path / Path(file).name, state)
+    asked = hub(monkeypatch, lambda *_: str(path))
+    for given in (name, Path(name)):  # a setting may have made a path of it
+        target = encoder()
+        load_weights(target, given)
+        assert torch.equal(target.conv1.weight, state["conv1.weight"])
+    assert asked == [(repo, file)] * 2
+
+
+def test_a_hub_file_that_does_not_fit_is_called_what_the_user_called_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "blob.safetensors", published())
+    hub(monkeypatch, lambda *_: str(path))
+    with pytest.raises(ConfigError, match=r"hub:owner/repo: conv1\.weight is"):
+        load_weights(encoder(width=8), "hub:owner/repo")
+
+
+@pytest.mark.parametrize("name", ["hub:", "hub:repo", "hub:/repo", "hub:owner/"])
+def test_half_a_hub_name_is_an_error(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    asked = hub(monkeypatch, lambda *_: "")
+    with pytest.raises(ConfigError, match="write hub:OWNER/REPO"):
+        load_weights(encoder(), name)
+    assert not asked
+
+
+class RepositoryNotFoundError(OSError):
+    pass
+
+
+class GatedRepoError(RepositoryNotFoundError):
+    pass
+
+
+class EntryNotFoundError(Exception):
+    pass
+
+
+class LocalEntryNotFoundError(FileNotFoundError, EntryNotFoundError):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (GatedRepoError("401 Client Error."), "asks for a login"),
+        (RepositoryNotFoundError("404 Client Error."), "no such repository"),
+        (EntryNotFoundError("404 Client Error."), "no such file"),
+        (LocalEntryNotFoundError("An error happened"), "no network"),
+        (ValueError("Repo id must\nbe something"), r"\(Repo id must\)"),
+        (RuntimeError(), r"\(RuntimeError\)"),
+    ],
+)
+def test_what_the_hub_does_not_give_ends_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+) -> None:
+    def fail(repo: str, file: str) -> str:
+        raise error
+
+    hub(monkeypatch, fail)
+    with pytest.raises(ConfigError) as told:
+        load_weights(resnet18(stages=1), "imagenet")
+    assert told.match(f"timm/resnet18.tv_in1k.*{reason}.*encoder.weights=FILE")
+    assert "\n" not in str(told.value)
+
+
+def test_without_the_hubs_package_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ConfigError, match="huggingface-hub is not installed"):
+        load_weights(encoder(), "hub:owner/repo")
+
+
+def test_imagenets_mean_and_deviation_are_known_and_those_of_a_file_are_not() -> None:
+    mean, std = normalisation("imagenet") or ([], [])
+    assert mean == [0.485, 0.456, 0.406]
+    assert std == [0.229, 0.224, 0.225]
+    assert normalisation("weights.pth") is None
+    assert normalisation(None) is None
+
+
+def test_names_and_files_are_told_apart() -> None:
+    assert is_name("imagenet")
+    assert is_name(Path("hub:owner/repo"))
+    assert not is_name("weights/imagenet")
+    assert not is_name("imagenet.pth")

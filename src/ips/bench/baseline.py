@@ -69,7 +69,7 @@ class PaperIPS(nn.Module):
     def select(self, patches: Tensor, order: Tensor) -> Kept:
         """Eq. 1 over ``patches`` ``(B, N, ...)``, looked at in ``order`` ``(B, N)``."""
         N = patches.shape[1]
-        M = min(self.keep, N)
+        M = N if self.keep is None else min(self.keep, N)
         with evaluating(self):
             patches = _rows(patches, order)  # shuffled, as the authors do: a copy
             x = self._embed(patches[:, :M], order[:, :M])  # (B, M, D)

@@ -1,15 +1,18 @@
-"""`ips data`: make a data set on disk."""
+"""`ips data`: make or download a data set."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ips.cli.app import app, err, say, told
 
-data = typer.Typer(help="Make a data set on disk.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+data = typer.Typer(help="Make or download a data set.", no_args_is_help=True)
 app.add_typer(data, name="data")
 
 
@@ -55,4 +58,36 @@ def megapixel_mnist(
         )
     size = sum(file.stat().st_size for file in folder.iterdir()) / 1e6
     say(f"{folder}: {train:,} + {test:,} images of {side:,} x {side:,} px in {size:.1f} MB")
+    say(f"train on it with --set data.folder={folder}")
+
+
+@data.command("traffic-signs")
+@told
+def traffic_signs(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="folder to download to")],
+    mirror: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL", help="folder with a copy of Set1/ and Set2/, tried before the original"
+        ),
+    ] = None,
+) -> None:
+    """Download photographs of Swedish roads; interrupted, it goes on where it stopped."""
+    from ips.data.traffic_signs import TrafficSigns, download_traffic_signs
+    from ips.progress import progress_bar
+
+    with progress_bar(err) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def progress(what: str, done: float, total: float | None) -> None:
+            if what not in tasks:  # what an earlier attempt got does not count as speed
+                tasks[what] = bar.add_task(what, completed=int(done), total=total, note="")
+            bar.update(tasks[what], completed=done, total=total)
+
+        try:
+            download_traffic_signs(folder, mirrors=mirror or (), progress=progress)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("the same command goes on where this stopped") from None
+    train, test = TrafficSigns(folder, split="train"), TrafficSigns(folder, split="test")
+    say(f"{folder}: {len(train):,} + {len(test):,} images; its archives can be deleted")
     say(f"train on it with --set data.folder={folder}")

@@ -12,8 +12,9 @@ from ips.cli.app import app, err, say, show_table, told
 
 if TYPE_CHECKING:
     from ips.config import Config
-    from ips.models import IPSNet
-    from ips.training.build import Data
+
+
+_GALLERY = 60  # patches of the test set to show
 
 
 class Scale(StrEnum):
@@ -43,20 +44,25 @@ def train(
     ] = False,
 ) -> None:
     """Train a model, test it, and draw where it looked."""
-    from ips.config import override, parse_config
+    from ips.cli.pictures import collector, draw_run, watcher
+    from ips.config import parse_config
+    from ips.explain import Highest
     from ips.recipe import read_recipe
     from ips.training import build_data, evaluate
     from ips.training import train as train_run
 
-    values = override(read_recipe(recipe, scale=scale), set or [])
+    values = read_recipe(recipe, scale=scale, settings=set or [])
     config = _shortened(parse_config(values, source=recipe), set or [])
     folder = run or Path("runs") / Path(recipe).stem
     data = build_data(config)
     try:
-        train_run(config, folder, resume=resume, console=err, data=data)
-        scores, net, config = evaluate(folder, console=err, data=data)
+        train_run(
+            config, folder, resume=resume, console=err, data=data, watch=watcher(folder, data)
+        )
+        highest = Highest(_GALLERY)
+        scores, net, config = evaluate(folder, console=err, data=data, seen=collector(highest))
         _report(scores, config, folder)
-        _draw(folder, net, config, data)
+        draw_run(folder, net, config, data, highest)
     except KeyboardInterrupt:
         say(f"\ninterrupted: go on with the same command and --resume (run folder {folder})")
         raise typer.Exit(130) from None
@@ -92,28 +98,3 @@ def _report(scores: dict[str, float], config: Config, run: Path) -> None:
     ]
     show_table(["task", "score", "on held-out images"], rows)
     say(f"{run}: test.json, metrics.csv, model.safetensors, figures/")
-
-
-def _draw(run: Path, net: IPSNet, config: Config, data: Data) -> None:
-    from ips.explain import draw_attention, draw_curves
-    from ips.predictor import Predictor
-    from ips.training import RunFolder
-
-    predictor = Predictor(net, config)
-    folder = RunFolder(run)
-    folder.figures.mkdir(exist_ok=True)
-    draw_curves(folder.metrics, folder.figures / "training.png")
-    sources, predictions, titles = [], [], []
-    for number in range(min(4, len(data.test))):
-        source, labels = data.test[number]
-        prediction = predictor.predict(source)
-        sources.append(source)
-        predictions.append(prediction)
-        titles.append(predictor.title(prediction, labels))
-    draw_attention(
-        folder.figures / "attention.png",
-        predictions=predictions,
-        sources=sources,
-        titles=titles,
-        names=predictor.readout_names,
-    )

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from textwrap import wrap
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +19,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
 from ips.explain.overview import Overview, boxes, label_spots, overview, patch_side, rgb
-from ips.explain.page import INK, MUTED, PALETTE, RULE, Colour, Page, shortened
+from ips.explain.page import MUTED, PALETTE, RULE, Colour, Page, chip, shortened, wrapped
 from ips.models import Prediction
 from ips.patches import PatchSource
 
@@ -66,7 +64,7 @@ def draw_attention(
     room = max(_fitted(look.view)[0] for look in looks)
     cell = max(room + beside * (_GAP + _CROP), 5.6)
     width = 2 * _MARGIN + columns * (cell + 0.45) - 0.45
-    headers = [_wrapped(title, int(cell * 12.5)) for title in titles]
+    headers = [wrapped(title, int(cell * 12.5)) for title in titles]
     header = 0.1 + _LINE * max(text.count("\n") + 1 for text in headers)
     pitch = header + _VIEW[1] + 0.5
     body = 0.15 + ceil(len(looks) / columns) * pitch
@@ -74,7 +72,7 @@ def draw_attention(
     step = 0.45 + _LETTER * max(map(len, words), default=1)
     per_line = max(1, int((width - 2 * _MARGIN) / step))
     legend = 0.24 * ceil(len(words) / per_line) if palette else 0.4
-    note = _wrapped(_note(palette, looks), int((width - 2 * _MARGIN) * 16))
+    note = wrapped(_note(palette, looks), int((width - 2 * _MARGIN) * 16))
     page = Page(width, body + legend + 0.25 + 0.17 * (note.count("\n") + 1))
 
     for i, (look, text) in enumerate(zip(looks, headers, strict=True)):
@@ -169,7 +167,7 @@ def _draw_image(
             page.write(left + _CROP / 2, top + _CROP / 2, place, size=8, ha="center", va="center")
         below = top + _CROP + 0.13
         share = f"{100 * float(look.prediction.attention[i]):.1f} %"
-        page.write(left + 0.07, below, str(i + 1), va="center", ha="center", **_chip(colours[i]))
+        page.write(left + 0.07, below, str(i + 1), va="center", ha="center", **chip(colours[i]))
         page.write(left + 0.22, below, share, size=8.5, va="center")
         if look.labels is not None and look.scores is not None:
             name = _name(names, look.labels[i])
@@ -200,7 +198,7 @@ def _draw_view(axes: Axes, look: Look, colours: Sequence[Colour]) -> None:
         x, y, w, h = marks[i].tolist()
         axes.add_patch(Rectangle((x, y), w, h, fill=False, edgecolor=colours[i], linewidth=1.3))
     for i, (x, y) in enumerate(spots.tolist()):
-        axes.text(x, y, str(i + 1), ha="center", va="center", clip_on=False, **_chip(colours[i]))
+        axes.text(x, y, str(i + 1), ha="center", va="center", clip_on=False, **chip(colours[i]))
 
 
 def _draw_bar(page: Page, y: float) -> None:
@@ -212,13 +210,6 @@ def _draw_bar(page: Page, y: float) -> None:
     axes.tick_params(length=2, labelsize=8, labelcolor=MUTED, color=RULE, pad=2)
     text = "attention, as a share of the strongest patch's"
     page.write(_MARGIN + 2.8, y + 0.065, text, size=9, va="center")
-
-
-def _chip(colour: Colour) -> dict[str, Any]:
-    """A number on a ground of ``colour``, dark or white, whichever can be read on it."""
-    bright = float(np.dot(colour, (0.299, 0.587, 0.114))) > 0.55
-    ground = {"boxstyle": "round,pad=0.18,rounding_size=0.25", "facecolor": colour, "lw": 0}
-    return {"size": 7, "weight": "bold", "color": INK if bright else "white", "bbox": ground}
 
 
 def _note(palette: Mapping[int, Colour], looks: Sequence[Look]) -> str:
@@ -243,7 +234,3 @@ def _name(names: Sequence[str] | None, label: int) -> str:
     if label == _OTHER:
         return "other"
     return str(label) if names is None else names[label]
-
-
-def _wrapped(text: str, letters: int) -> str:
-    return "\n".join("\n".join(wrap(line, letters)) for line in text.split("\n"))

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
-from matplotlib.ticker import AutoLocator, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from ips.errors import RunError
-from ips.explain.page import INK, MUTED, PALETTE, RULE, Page, shortened
+from ips.explain.page import MUTED, PALETTE, Page, over_epochs, shortened
 
 Values = npt.NDArray[np.float64]
 
@@ -33,7 +32,7 @@ def draw_curves(metrics_csv: Path, path: Path) -> None:
     page = Page(10, 4)
     left, right = page.axes(0.6, 0.6, 3.7, 2.85), page.axes(5.4, 0.6, 4.5 - labels, 2.85)
 
-    _prepare(left, "Training loss", epoch)
+    over_epochs(left, "Training loss", epoch)
     left.plot(
         epoch, columns["loss"], color=PALETTE[0], lw=2, marker=_marker(epoch), ms=4, clip_on=False
     )
@@ -49,7 +48,7 @@ def draw_curves(metrics_csv: Path, path: Path) -> None:
     rate.set_ylabel("learning rate (dashed)", size=8.5, color=MUTED)
     rate.spines[:].set_visible(False)
 
-    _prepare(right, "Score on the training images", epoch)
+    over_epochs(right, "Score on the training images", epoch)
     right.set_ylim(0, 1.02)
     ends = []
     for number, (task, values) in enumerate(scores.items()):
@@ -82,20 +81,6 @@ def spread(values: list[float], *, apart: float, low: float, high: float) -> lis
         placed[i] = min(placed[i], ceiling)
         ceiling = placed[i] - apart
     return placed
-
-
-def _prepare(axes: Axes, title: str, epoch: Values) -> None:
-    axes.set_title(title, loc="left", size=11, weight="bold", color=INK, pad=10)
-    axes.set_xlabel("epoch", size=9, color=MUTED)
-    around = 0.5 if len(epoch) == 1 else 0.0
-    axes.set_xlim(float(epoch[0]) - around, float(epoch[-1]) + around)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8, steps=[1, 2, 5, 10]))
-    axes.yaxis.set_major_locator(AutoLocator())
-    axes.grid(axis="y", color=RULE, lw=0.7)
-    axes.set_axisbelow(True)
-    axes.tick_params(labelsize=9, colors=MUTED, length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(RULE)
 
 
 def _marker(epoch: Values) -> str:

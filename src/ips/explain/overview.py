@@ -162,7 +162,7 @@ def _reduced(
             pixels = read(u, v, max(1, ceil(x1 - 1e-6) - u), max(1, ceil(y1 - 1e-6) - v))
             limit_y, limit_x = pixels.shape[:2]
             inner = x0 - u, y0 - v, min(x1 - u, limit_x), min(y1 - v, limit_y)
-            out[y:bottom, x:right] = _resized(pixels, (right - x, bottom - y), inner)
+            out[y:bottom, x:right] = resized(pixels, (right - x, bottom - y), inner)
     return out
 
 
@@ -199,7 +199,7 @@ def _of_patches(source: PatchSource, side: int) -> Overview:
                 total[y0:y1, x0:x1] += _FOOTPRINT
             else:
                 patch = patches[i - first].transpose(1, 2, 0)
-                total[y0:y1, x0:x1] += _resized(patch, (x1 - x0, y1 - y0))
+                total[y0:y1, x0:x1] += resized(patch, (x1 - x0, y1 - y0))
     mean = total / np.maximum(count, 1)
     picture = np.where(count > 0, np.rint(mean), _PAPER).astype(np.uint8)
     return Overview(picture, scale, (float(origin[0]), float(origin[1])))
@@ -209,7 +209,7 @@ def _size(width: float, height: float, scale: float) -> tuple[int, int]:
     return max(1, round(width * scale)), max(1, round(height * scale))
 
 
-def _resized(
+def resized(
     pixels: Pixels, size: tuple[int, int], box: tuple[float, float, float, float] | None = None
 ) -> Pixels:
     """``(h, w, C)`` pixels, or the ``box`` of them, averaged down to ``size`` in RGB."""

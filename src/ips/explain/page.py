@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import AutoLocator, MaxNLocator
 
 Colour = tuple[float, float, float]
+
+DPI = 150
 
 INK, MUTED, RULE = "#1f2933", "#6b7280", "#d5d9de"
 #: Ten colours that stay at least 20 CIELAB units apart with red or green blindness, none of them
@@ -28,14 +34,18 @@ PALETTE = (
 
 
 class Page:
-    """A figure on which things are put by inches from the top left."""
+    """A figure on which things are put by inches from the top left.
+
+    Frames go to whole pixels: between two, their sides would differ in width.
+    """
 
     def __init__(self, width: float, height: float) -> None:
-        self.width, self.height = width, height
-        self.figure = Figure(figsize=(width, height), dpi=150, facecolor="white")
+        self.width, self.height = _snapped(width), _snapped(height)
+        self.figure = Figure(figsize=(self.width, self.height), dpi=DPI, facecolor="white")
 
     def axes(self, x: float, y: float, w: float, h: float) -> Axes:
         """A bare frame with its origin at the top left."""
+        x, y, w, h = map(_snapped, (x, y, w, h))
         place = x / self.width, 1 - (y + h) / self.height, w / self.width, h / self.height
         axes = self.figure.add_axes(place, xticks=[], yticks=[])
         axes.spines[:].set(color=RULE, linewidth=0.8)
@@ -54,6 +64,39 @@ class Page:
         partial.replace(path)
 
 
+def _snapped(inches: float) -> float:
+    return round(inches * DPI) / DPI
+
+
 def shortened(text: str, letters: int) -> str:
     """``text``, its end cut off if it is longer than ``letters``."""
     return text if len(text) <= letters else text[: letters - 1] + "…"
+
+
+def wrapped(text: str, letters: int) -> str:
+    """``text`` in lines of at most ``letters``; its own line breaks stay."""
+    return "\n".join("\n".join(wrap(line, letters)) for line in text.split("\n"))
+
+
+def chip(colour: Colour) -> dict[str, Any]:
+    """A number on a ground of ``colour``, dark or white, whichever can be read on it."""
+    bright = float(np.dot(colour, (0.299, 0.587, 0.114))) > 0.55
+    ground = {"boxstyle": "round,pad=0.18,rounding_size=0.25", "facecolor": colour, "lw": 0}
+    return {"size": 7, "weight": "bold", "color": INK if bright else "white", "bbox": ground}
+
+
+def over_epochs(axes: Axes, title: str, epochs: npt.NDArray[np.float64]) -> None:
+    """Make ready for a curve over ascending ``epochs``."""
+    axes.set_title(title, loc="left", size=11, weight="bold", color=INK, pad=10)
+    axes.set_xlabel("epoch", size=9, color=MUTED)
+    around = 0.5 if len(epochs) == 1 else 0.0
+    axes.set_xlim(float(epochs[0]) - around, float(epochs[-1]) + around)
+    axes.xaxis.set_major_locator(
+        MaxNLocator(integer=True, nbins=8, steps=[1, 2, 5, 10], min_n_ticks=1)
+    )
+    axes.yaxis.set_major_locator(AutoLocator())
+    axes.grid(axis="y", color=RULE, lw=0.7)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=9, colors=MUTED, length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(RULE)

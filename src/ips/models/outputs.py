@@ -20,13 +20,14 @@ class Selected:
 
     Attributes:
         selection: which patches.
-        patches: ``(B, K, ...)`` those patches, zeros where the selection's mask is False.
+        patches: ``(B, K, ...)`` those patches, zeros where the selection's mask is False; None if
+            embeddings were asked for.
         embeddings: ``(B, K, D)`` as found during selection, None if they were not asked for.
     """
 
     selection: Selection
-    patches: Tensor
-    embeddings: Tensor | None
+    patches: Tensor | None = None
+    embeddings: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,13 @@ class Output:
 
     Attributes:
         logits: per task ``(B, C)``.
-        attention: ``(B, T, H, K)``.
+        attention: ``(B, T, H, K)``; None from a CNN in training.
         patch_logits: ``(B, K, C)`` of the read-out head, None without one.
         readout_logits: ``(B, C)`` of the read-out head, None without one.
     """
 
     logits: dict[str, Tensor]
-    attention: Tensor
+    attention: Tensor | None
     patch_logits: Tensor | None
     readout_logits: Tensor | None
 
@@ -52,9 +53,12 @@ def join(groups: Sequence[Selected]) -> Selected:
     def rows(get: str) -> Tensor:
         return pad([getattr(group.selection, get)[0] for group in groups])[0]
 
-    embeddings = [group.embeddings[0] for group in groups if group.embeddings is not None]
+    def padded(tensors: Sequence[Tensor | None]) -> Tensor | None:
+        present = [tensor[0] for tensor in tensors if tensor is not None]
+        return pad(present)[0] if present else None
+
     return Selected(
         selection=Selection(rows("indices"), rows("mask"), rows("scores")),
-        patches=pad([group.patches[0] for group in groups])[0],
-        embeddings=pad(embeddings)[0] if embeddings else None,
+        patches=padded([group.patches for group in groups]),
+        embeddings=padded([group.embeddings for group in groups]),
     )

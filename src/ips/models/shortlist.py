@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from ips import selection
+from ips.models.embedding import joined, micro_batch
+from ips.patches import PatchSource
 
 
 class Shortlist:
@@ -35,17 +37,25 @@ class Shortlist:
             rows = (rows[0][best], rows[1][best], rows[2][best])
         self._rows = rows
 
-    def find(self, indices: Tensor, patches: Tensor, embed: Callable[[Tensor], Tensor]) -> Tensor:
-        """Embeddings ``(k, D)`` of these patches; those not held are embedded from ``patches``."""
+    def find(
+        self, indices: Tensor, source: PatchSource, embed: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """Embeddings ``(k, D)`` of these patches; those not held are read and embedded again."""
         if self._rows is None:
-            return embed(patches)
+            return _embedded(indices, source, embed)
         held, order = self._rows[0].sort()
         at = torch.searchsorted(held, indices).clamp(max=len(held) - 1)
         x = self._rows[2][order[at]]  # (k, D)
         missing = held[at] != indices
         if missing.any():
-            x[missing] = embed(patches[missing])
+            x[missing] = _embedded(indices[missing], source, embed)
         return x
+
+
+def _embedded(indices: Tensor, source: PatchSource, embed: Callable[[Tensor], Tensor]) -> Tensor:
+    """Some at a time: there may be as many as the image has."""
+    parts = indices.split(micro_batch(source.shape, indices.device))
+    return joined([embed(source.read(part.cpu()).to(indices.device)) for part in parts])
 
 
 def _cat(

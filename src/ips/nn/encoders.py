@@ -127,12 +127,19 @@ class ResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(n, C, h, w)`` to ``(n, D)``."""
+        embedding: Tensor = self.norm(self.pooled(self.maps(x)))
+        return embedding
+
+    def maps(self, x: Tensor) -> Tensor:
+        """``(n, C, h, w)`` to the last stage's maps, ``(n, D, h', w')``."""
         x = self.relu(self.maxpool(self.bn1(self.conv1(x))))  # ReLU last: the same, on a quarter
         for name in self.stages:
             x = self.get_submodule(name)(x)
-        x = x.amax(dim=(2, 3)) if self.pool == "max" else x.mean(dim=(2, 3))
-        embedding: Tensor = self.norm(x)
-        return embedding
+        return x
+
+    def pooled(self, maps: Tensor) -> Tensor:
+        """Maps to ``(n, D)``."""
+        return maps.amax(dim=(2, 3)) if self.pool == "max" else maps.mean(dim=(2, 3))
 
 
 resnet18 = partial(ResNet, BasicBlock, (2, 2, 2, 2))

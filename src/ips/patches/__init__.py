@@ -8,6 +8,7 @@ from ips.patches.image import ImagePatches
 from ips.patches.opening import open_patches
 from ips.patches.prefetch import prefetch
 from ips.patches.source import Coords, Indices, MemoryPatches, PatchSource, in_memory, release
+from ips.patches.subset import PatchSubset, sampled
 
 __all__ = [
     "Coords",
@@ -19,10 +20,12 @@ __all__ = [
     "Indices",
     "MemoryPatches",
     "PatchSource",
+    "PatchSubset",
     "in_memory",
     "open_features",
     "open_patches",
     "pad",
     "prefetch",
     "release",
+    "sampled",
 ]

@@ -27,6 +27,6 @@ def pad(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     N = int(counts.max())
     mask = torch.arange(N, device=counts.device) < counts.unsqueeze(1)  # (B, N)
     padded = rows[0].new_zeros(len(rows), N, *rows[0].shape[1:])
-    for place, row in zip(padded, rows, strict=True):
-        place[: len(row)] = row
+    for b, row in enumerate(rows):
+        padded[b, : len(row)] = row
     return padded, mask

@@ -110,11 +110,12 @@ class MemoryPatches:
 
 
 def in_memory(source: PatchSource) -> MemoryPatches:
-    """All patches of a source, read; what they look like, not where they are."""
+    """All patches of a source, read; of features not where they are, which a file may not say."""
     if isinstance(source, MemoryPatches):
         return source
     patches = source.read(torch.arange(len(source)))
-    return MemoryPatches(patches, extent=source.extent, name=source.name)
+    coords = source.coords if patches.dim() == 4 else None
+    return MemoryPatches(patches, coords=coords, extent=source.extent, name=source.name)
 
 
 def as_index(indices: Indices, count: int, name: str) -> Tensor:

@@ -8,6 +8,17 @@
 """
 
 from ips.selection.choose import MODES, Mode, Selection, exact, iterative, random
+from ips.selection.perturbed import perturbed_top_k
 from ips.selection.scores import scores, shuffled
 
-__all__ = ["MODES", "Mode", "Selection", "exact", "iterative", "random", "scores", "shuffled"]
+__all__ = [
+    "MODES",
+    "Mode",
+    "Selection",
+    "exact",
+    "iterative",
+    "perturbed_top_k",
+    "random",
+    "scores",
+    "shuffled",
+]

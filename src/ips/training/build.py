@@ -7,16 +7,29 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
-from ips.config import Config, MegapixelMNISTConfig, PatchesConfig, TableConfig, TaskConfig
-from ips.data.megapixel_mnist import TASKS, MegapixelMNIST
+from ips.config import (
+    Config,
+    DataConfig,
+    EncoderConfig,
+    MegapixelMNISTConfig,
+    PatchesConfig,
+    RoadSignsConfig,
+    TableConfig,
+    TaskConfig,
+    TrafficSignsConfig,
+)
+from ips.data import megapixel_mnist, road_signs, traffic_signs
 from ips.data.megapixel_mnist_files import open_megapixel_mnist
 from ips.data.split import stratified_split
 from ips.data.table import TableData, encode_labels, read_table
 from ips.errors import ConfigError, DataError
-from ips.models import IPSNet
+from ips.models import CNN, DeepMIL, DPSNet, IPSNet, Net, RPSNet, ScoreMap, TopMIL
+from ips.models.net import Settings
+from ips.models.selecting import SelectSettings
 from ips.nn import (
     ENCODERS,
     Aggregator,
@@ -25,12 +38,13 @@ from ips.nn import (
     GatedAttention,
     Head,
     PatchReadout,
+    ResNet,
 )
 from ips.patches import FeatureBag, PatchSource, open_patches
 from ips.patches.features import check_widths
-from ips.training.loading import DataSet
+from ips.training.loading import DataSet, Sampled
 from ips.training.tasks import Task
-from ips.training.weights import load_weights
+from ips.training.weights import is_name, load_weights, normalisation
 
 
 @dataclass(frozen=True)
@@ -44,50 +58,82 @@ class Data:
 
 def build_data(config: Config) -> Data:
     """The data sets that ``config.data`` describes."""
-    if isinstance(config.data, MegapixelMNISTConfig):
-        _check_labels(config.tasks)
-        return _megapixel_mnist(config.data, config.patches)
-    return _table(config.data, config)
+    data = _whole_data(config)
+    if (count := config.patches.sample) is None:
+        return data
+    seed = config.train.seed
+    return Data(
+        Sampled(data.train, count, seed=seed), Sampled(data.test, count, seed=seed), data.names
+    )
 
 
-def _check_labels(tasks: Mapping[str, TaskConfig]) -> None:
-    """Megapixel MNIST has four labels, and a task is one of those."""
-    for name, task in tasks.items():
-        if name not in TASKS:
-            near = get_close_matches(name, TASKS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(TASKS)}"
-            raise ConfigError(f"tasks.{name}: megapixel-mnist has no such label: {hint}")
-        kind, classes = TASKS[name]
+def _whole_data(config: Config) -> Data:
+    match config.data:
+        case MegapixelMNISTConfig() as data:
+            _check_labels(config, megapixel_mnist.TASKS)
+            return _megapixel_mnist(data, config.patches)
+        case RoadSignsConfig() as data:
+            _check_labels(config, road_signs.TASKS)
+            return _road_signs(data, config.patches)
+        case TrafficSignsConfig() as data:
+            _check_labels(config, traffic_signs.TASKS)
+            return _traffic_signs(data, config.patches)
+        case TableConfig() as data:
+            return _table(data, config)
+
+
+def _check_labels(config: Config, labels: Mapping[str, tuple[str, int]]) -> None:
+    """A task is one of the labels that the data set has."""
+    for name, task in config.tasks.items():
+        if name not in labels:
+            near = get_close_matches(name, labels, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(labels)}"
+            raise ConfigError(f"tasks.{name}: {config.data.kind} has no such label: {hint}")
+        kind, classes = labels[name]
         if (task.kind, task.classes) != (kind, classes):
             raise ConfigError(
                 f"tasks.{name}: kind={task.kind} with classes={task.classes}, but this label of "
-                f"megapixel-mnist needs kind={kind} with classes={classes}"
+                f"{config.data.kind} needs kind={kind} with classes={classes}"
             )
 
 
 def _megapixel_mnist(data: MegapixelMNISTConfig, patches: PatchesConfig) -> Data:
-    stride = patches.stride or patches.size
     if data.folder is not None:
-        saved = partial(
-            open_megapixel_mnist,
-            data.folder,
-            patch_size=patches.size,
-            stride=stride,
-            edge=patches.edge,
-        )
+        saved = partial(open_megapixel_mnist, data.folder, **_grid(patches))
         return Data(saved(split="train"), saved(split="test"), {})
     make = partial(
-        MegapixelMNIST,
+        megapixel_mnist.MegapixelMNIST,
         data.side,
         seed=data.seed,
         noise=data.noise,
-        patch_size=patches.size,
-        stride=stride,
-        edge=patches.edge,
         digits=data.digits,
+        **_grid(patches),
     )
     train = make(count=data.train, split="train", fresh=data.fresh)
     return Data(train, make(count=data.test, split="test"), {})
+
+
+def _road_signs(data: RoadSignsConfig, patches: PatchesConfig) -> Data:
+    make = partial(
+        road_signs.RoadSigns,
+        width=data.width,
+        height=data.height,
+        seed=data.seed,
+        **_grid(patches),
+    )
+    train = make(count=data.train, split="train", fresh=data.fresh)
+    return Data(train, make(count=data.test, split="test"), {"sign": road_signs.NAMES})
+
+
+def _traffic_signs(data: TrafficSignsConfig, patches: PatchesConfig) -> Data:
+    make = partial(traffic_signs.TrafficSigns, data.folder, seed=data.seed, **_grid(patches))
+    train = make(split="train", augment=data.augment)
+    return Data(train, make(split="test"), {"sign": traffic_signs.NAMES})
+
+
+def _grid(patches: PatchesConfig) -> dict[str, Any]:
+    stride = patches.stride or patches.size
+    return {"patch_size": patches.size, "stride": stride, "edge": patches.edge}
 
 
 def _table(data: TableConfig, config: Config) -> Data:
@@ -160,7 +206,7 @@ def resolve(config: Config, data: Data) -> Config:
         name: task.model_copy(update={"names": task.names or data.names.get(name)})
         for name, task in config.tasks.items()
     }
-    update = {"inputs": shape[0], "weights": _absolute(encoder.weights)}
+    update: dict[str, Any] = {"inputs": shape[0], **_start(encoder)}
     return config.model_copy(
         update={
             "data": _found_from_anywhere(config.data),
@@ -170,17 +216,22 @@ def resolve(config: Config, data: Data) -> Config:
     )
 
 
-def _found_from_anywhere(
-    data: MegapixelMNISTConfig | TableConfig,
-) -> MegapixelMNISTConfig | TableConfig:
-    paths = {
-        name: _absolute(value) for name, value in data if isinstance(value, Path | None) and value
-    }
+def _start(encoder: EncoderConfig) -> dict[str, Any]:
+    """Where the weights come from; those with a name know how pixels are to be scaled."""
+    if encoder.weights is None:
+        return {}
+    if not is_name(encoder.weights):
+        return {"weights": encoder.weights.resolve()}
+    defaults = EncoderConfig()
+    scaled = normalisation(encoder.weights)
+    if scaled is None or (encoder.mean, encoder.std) != (defaults.mean, defaults.std):
+        return {}
+    return dict(zip(("mean", "std"), scaled, strict=True))
+
+
+def _found_from_anywhere(data: DataConfig) -> DataConfig:
+    paths = {name: value.resolve() for name, value in data if isinstance(value, Path)}
     return data.model_copy(update=paths)
-
-
-def _absolute(path: Path | None) -> Path | None:
-    return None if path is None else path.resolve()
 
 
 def build_task(task: TaskConfig) -> Task:
@@ -188,54 +239,104 @@ def build_task(task: TaskConfig) -> Task:
     return Task(kind=task.kind, classes=task.classes, score=task.metric)
 
 
-def build_model(config: Config) -> IPSNet:
+def build_model(config: Config) -> Net:
     """The model that a resolved config describes, with weights as they start."""
-    encoder, dim = _encoder(config)
-    aggregate = config.aggregate
-    aggregator: Aggregator
-    if aggregate.name == "cross-attention":
-        aggregator = CrossAttentionTransformer(
-            dim,
-            tokens=len(config.tasks),
-            heads=aggregate.heads,
-            inner=aggregate.inner,
-            dropout=aggregate.dropout,
-            attention_dropout=aggregate.attention_dropout,
-        )
-    else:
-        aggregator = GatedAttention(dim, tokens=len(config.tasks), hidden=aggregate.hidden)
+    select, cnn = config.select, config.method == "cnn"
+    # a CNN is told where things are by a channel of the image
+    encoder, dim = _encoder(config, extra=int(cnn and config.aggregate.position))
     tasks = {name: build_task(task) for name, task in config.tasks.items()}
     heads = {
-        name: Head(dim, task.outputs, activation=task.activation) for name, task in tasks.items()
+        name: Head(dim, task.outputs, activation=task.activation, hidden=config.aggregate.head)
+        for name, task in tasks.items()
     }
-    readout = None
-    if config.readout is not None:
-        task = tasks[config.readout]
-        # fc 128, ReLU, fc classes: Table 8, the column of megapixel MNIST
-        head = Head(dim, task.outputs, activation=task.activation, hidden=[128])
-        readout = PatchReadout(head, task=config.readout, token=list(tasks).index(config.readout))
-    return IPSNet(
-        encoder,
-        aggregator,
-        heads,
-        keep=config.select.keep,
-        chunk=config.select.chunk,
-        mode=config.select.mode,
-        position=aggregate.position,
-        skip_blank=config.select.skip_blank,
-        readout=readout,
-        mean=config.encoder.mean,
-        std=config.encoder.std,
-        slice_size=config.train.slice,
-        compile=config.select.compile,
+    settings: Settings = {
+        "position": config.aggregate.position,
+        "readout": None if cnn else _readout(config, dim, tasks),
+        "mean": config.encoder.mean,
+        "std": config.encoder.std,
+        "slice_size": config.train.slice,
+    }
+    if cnn:
+        assert isinstance(encoder, ResNet)
+        return CNN(encoder, heads, keep=select.keep, scale=config.cnn.scale, **settings)
+    if config.method == "dps":
+        return _dps(config, encoder, dim, heads, settings)
+    selecting: SelectSettings = {
+        **settings,
+        "keep": select.keep,
+        "chunk": select.chunk,
+        "mode": select.mode,
+        "skip_blank": select.skip_blank,
+        "compile": select.compile,
+    }
+    match config.method:
+        case "topmil":
+            return TopMIL(encoder, heads, **selecting)
+        case "deepmil" | "deepmil-plus":
+            hidden = config.aggregate.hidden
+            return DeepMIL(encoder, dim, heads, hidden=hidden, **selecting)
+        case "rps":
+            return RPSNet(encoder, _aggregator(config, dim), heads, **selecting)
+        case _:
+            return IPSNet(encoder, _aggregator(config, dim), heads, **selecting)
+
+
+def _aggregator(config: Config, dim: int) -> Aggregator:
+    aggregate = config.aggregate
+    if aggregate.name == "gated-attention" or config.method == "ips-deepmil":
+        return GatedAttention(dim, tokens=len(config.tasks), hidden=aggregate.hidden)
+    return CrossAttentionTransformer(
+        dim,
+        tokens=len(config.tasks),
+        heads=aggregate.heads,
+        inner=aggregate.inner,
+        dropout=aggregate.dropout,
+        attention_dropout=aggregate.attention_dropout,
     )
 
 
-def _encoder(config: Config) -> tuple[nn.Module, int]:
+def _readout(config: Config, dim: int, tasks: Mapping[str, Task]) -> PatchReadout | None:
+    if config.readout is None:
+        return None
+    task = tasks[config.readout]
+    head = Head(dim, task.outputs, activation=task.activation, hidden=config.readout_head)
+    return PatchReadout(head, task=config.readout, token=list(tasks).index(config.readout))
+
+
+def _dps(
+    config: Config, encoder: nn.Module, dim: int, heads: Mapping[str, Head], settings: Settings
+) -> DPSNet:
+    if config.select.keep is None:
+        raise ConfigError("select.keep=null with method=dps, which selects: give a number")
+    # the scorer is the encoder's first two stages, and starts as they do
+    stem, _ = _encoder(config, stages=2, plain=True)
+    assert isinstance(stem, ResNet)
+    return DPSNet(
+        encoder,
+        _aggregator(config, dim),
+        heads,
+        ScoreMap(stem),
+        keep=config.select.keep,
+        scale=config.dps.scale,
+        samples=config.dps.samples,
+        sigma=config.dps.sigma,
+        decay=config.dps.decay,
+        **settings,
+    )
+
+
+def _encoder(
+    config: Config, *, extra: int = 0, stages: int | None = None, plain: bool = False
+) -> tuple[nn.Module, int]:
     encoder = config.encoder
     if encoder.inputs is None:
         raise ConfigError("encoder.inputs is not known yet: resolve the config with its data first")
     if encoder.name == "projector":
+        if config.method in ("cnn", "dps"):
+            raise ConfigError(
+                f"method={config.method} looks at images, but encoder.name=projector is for "
+                "stored features: take another method"
+            )
         if encoder.weights is not None:
             raise ConfigError(
                 f"encoder.weights={encoder.weights} with encoder.name=projector, which starts "
@@ -250,10 +351,10 @@ def _encoder(config: Config) -> tuple[nn.Module, int]:
                 "give one for each, or one for all"
             )
     net = ENCODERS[encoder.name](
-        stages=encoder.stages,
+        stages=stages or encoder.stages,
         width=encoder.width,
-        channels=encoder.inputs,
-        norm=encoder.norm,
+        channels=encoder.inputs + extra,
+        norm=encoder.norm and not plain,
         pool=encoder.pool,
     )
     if encoder.weights is not None:

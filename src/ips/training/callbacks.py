@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import csv
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
-from rich.console import Console
+from rich.progress import Progress
 
-from ips.progress import progress_bar
+from ips.models import Net
 from ips.training.module import Learner
 
 
 class Bar(Callback):
-    """One bar over all steps of a run, or of a test."""
+    """One bar over all steps of a run, or of a test.
 
-    def __init__(self, console: Console) -> None:
-        self._progress = progress_bar(console)
+    Args:
+        progress: where it is shown, perhaps among others.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._own = not progress.live.is_started
         self._task = self._progress.add_task("", note="")
 
     def on_train_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
@@ -51,11 +57,17 @@ class Bar(Callback):
 
     def teardown(self, trainer: L.Trainer, learner: L.LightningModule, stage: str) -> None:
         """Leave the terminal as it was."""
-        self._progress.stop()
+        self._stop()
 
     def on_exception(self, *args: Any) -> None:
         """Also when the run ends early."""
-        self._progress.stop()
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._own:
+            self._progress.stop()
+        elif self._task in self._progress.task_ids:
+            self._progress.remove_task(self._task)
 
 
 class MetricsLog(Callback):
@@ -96,6 +108,18 @@ class MetricsLog(Callback):
             return []
         with self._path.open(newline="") as file:
             return list(csv.DictReader(file))
+
+
+class Watch(Callback):
+    """Shows the model to somebody after every epoch."""
+
+    def __init__(self, look: Callable[[int, Net], None]) -> None:
+        self._look = look
+
+    def on_train_epoch_end(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
+        """Hand over the epochs done and the model."""
+        assert isinstance(learner, Learner)
+        self._look(trainer.current_epoch + 1, learner.net)
 
 
 class LastCheckpoint(Callback):

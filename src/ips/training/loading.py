@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ips.errors import IPSError
 from ips.models import Load
-from ips.patches import PatchSource, in_memory
+from ips.patches import PatchSource, in_memory, sampled
 
 Item = tuple[PatchSource, dict[str, Tensor]]
 Batch = tuple[list[PatchSource], dict[str, Tensor]]
@@ -27,6 +27,31 @@ class DataSet(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> Item: ...
+
+
+class Sampled:
+    """A data set of which each image shows at most ``count`` of its patches."""
+
+    def __init__(self, data: DataSet, count: int, *, seed: int) -> None:
+        self.data, self.count, self.seed = data, count, seed
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> Item:
+        source, labels = self.data[index]
+        return sampled(source, self.count, seed=self.seed), labels
+
+    def set_epoch(self, epoch: int) -> None:
+        """Hand on which epoch begins."""
+        announce(self.data, epoch)
+
+
+def announce(data: DataSet, epoch: int) -> None:
+    """Tell a data set which epoch begins, if it wants to know."""
+    set_epoch: Callable[[int], None] | None = getattr(data, "set_epoch", None)
+    if set_epoch is not None:
+        set_epoch(epoch)
 
 
 class _Items(Dataset[Item]):
@@ -88,9 +113,7 @@ class Batches(L.LightningDataModule):
         """The batches of the trainer's current epoch; asked for anew at every epoch."""
         assert self.trainer is not None
         epoch = self.trainer.current_epoch
-        set_epoch: Callable[[int], None] | None = getattr(self.train, "set_epoch", None)
-        if set_epoch is not None:
-            set_epoch(epoch)
+        announce(self.train, epoch)
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
         order = torch.randperm(len(self.train), generator=generator).tolist()
         return self._loader(self.train, order)

@@ -6,7 +6,7 @@ Letters: B images, K patches kept.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import lightning as L
@@ -15,16 +15,31 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from ips.errors import IPSError
-from ips.models import IPSNet, Load, Output
+from ips.models import Load, Net, Output
 from ips.patches import PatchSource
+from ips.selection import Selection
 from ips.training.schedule import learning_rate_factor
 from ips.training.tasks import Task
 
 Batch = tuple[list[PatchSource], dict[str, Tensor]]
+Seen = Callable[[Sequence[PatchSource], Output, Selection], None]
+
+
+def total_loss(
+    net: Net, tasks: Mapping[str, Task], output: Output, labels: Mapping[str, Tensor]
+) -> Tensor:
+    """The mean over tasks, plus the loss of the read-out head."""
+    losses = [task.loss(output.logits[name], labels[name]) for name, task in tasks.items()]
+    loss = torch.stack(losses).mean()
+    if net.readout is not None:
+        assert output.readout_logits is not None
+        task = net.readout.task
+        loss = loss + tasks[task].loss(output.readout_logits, labels[task])
+    return loss
 
 
 class Learner(L.LightningModule):
-    """Select, embed, aggregate, compare with the labels (Algorithm 1).
+    """Let the model answer, compare with the labels (Algorithm 1).
 
     Args:
         net: the model.
@@ -38,7 +53,7 @@ class Learner(L.LightningModule):
 
     def __init__(
         self,
-        net: IPSNet,
+        net: Net,
         tasks: Mapping[str, Task],
         *,
         load: Load,
@@ -55,6 +70,7 @@ class Learner(L.LightningModule):
         # Metrics keep no state from one epoch to the next: nothing of theirs is saved.
         self.metrics: dict[str, Metric] = {}
         self.losses: list[Tensor] = []
+        self.seen: Seen | None = None  # is shown what is tested
 
     def on_train_epoch_start(self) -> None:
         """Start the epoch's sums; freeze what is to stay frozen."""
@@ -65,14 +81,18 @@ class Learner(L.LightningModule):
                     part.eval()
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Loss of a batch: the mean over tasks, plus that of the read-out head."""
+        """Loss of a batch."""
         sources, labels = batch
         # The step's number alone decides what is random in it, so that a resumed run goes on
         # exactly as an uninterrupted one.
         torch.manual_seed(self.seed * 1_000_003 + self.global_step)
-        chosen = self.net.select(sources, load=self.load, seed=self.seed + self.global_step)
-        output = self.net(chosen.patches, chosen.selection)
-        loss = self._loss(output, labels)
+        output = self.net.learn(
+            sources,
+            load=self.load,
+            seed=self.seed + self.global_step,
+            progress=self.global_step / self.trainer.estimated_stepping_batches,
+        )
+        loss = total_loss(self.net, self.tasks, output, labels)
         if not math.isfinite(value := loss.item()):
             raise IPSError(
                 f"the loss became {value} in step {self.global_step}: lower train.lr={self.lr}, "
@@ -89,9 +109,10 @@ class Learner(L.LightningModule):
     def test_step(self, batch: Batch, batch_idx: int) -> None:
         """Add a batch to the test scores; each patch is embedded once."""
         sources, labels = batch
-        chosen = self.net.select(sources, load=self.load, seed=self.seed, embeddings=True)
-        assert chosen.embeddings is not None
-        self._count(self.net.aggregate(chosen.embeddings, chosen.selection), labels)
+        output, selection = self.net.answer(sources, load=self.load, seed=self.seed)
+        if self.seen is not None:
+            self.seen(sources, output, selection)
+        self._count(output, labels)
 
     def scores(self) -> dict[str, float]:
         """Task name to score, over what has been counted since the epoch or the test began."""
@@ -122,12 +143,3 @@ class Learner(L.LightningModule):
     def _count(self, output: Output, labels: Mapping[str, Tensor]) -> None:
         for name, task in self.tasks.items():
             task.update(self.metrics[name], output.logits[name], labels[name])
-
-    def _loss(self, output: Output, labels: Mapping[str, Tensor]) -> Tensor:
-        losses = [task.loss(output.logits[name], labels[name]) for name, task in self.tasks.items()]
-        loss = torch.stack(losses).mean()
-        if self.net.readout is not None:
-            assert output.readout_logits is not None
-            task = self.net.readout.task
-            loss = loss + self.tasks[task].loss(output.readout_logits, labels[task])
-        return loss

@@ -7,7 +7,7 @@ import logging
 import signal
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,17 @@ import torch
 from lightning.fabric.utilities.warnings import PossibleUserWarning
 from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
+from rich.progress import Progress
 
 from ips.config import Config, parse_config, read_yaml, write_yaml
 from ips.errors import RunError
-from ips.models import IPSNet
+from ips.models import Net
+from ips.progress import progress_bar
 from ips.training.allocator import keep_freed_memory
 from ips.training.build import Data, build_data, build_model, build_task, resolve
-from ips.training.callbacks import Bar, LastCheckpoint, MetricsLog
+from ips.training.callbacks import Bar, LastCheckpoint, MetricsLog, Watch
 from ips.training.loading import Batches
-from ips.training.module import Learner
+from ips.training.module import Learner, Seen
 from ips.training.store import RunFolder, load_model, save_model
 
 
@@ -36,11 +38,14 @@ def train(
     resume: bool = False,
     console: Console,
     data: Data | None = None,
-) -> IPSNet:
+    progress: Progress | None = None,
+    watch: Callable[[int, Net], None] | None = None,
+) -> Net:
     """Train ``config`` into the folder ``run``; with ``resume``, go on with the run that is there.
 
     Interrupted at any moment, the folder holds the state after the last finished epoch, and the
-    resumed run ends with the weights that an uninterrupted one would have.
+    resumed run ends with the weights that an uninterrupted one would have. ``progress`` is shown
+    already, and gets a line for this run; ``watch`` sees the model after every epoch.
     """
     folder = RunFolder(run)
     if run.exists() and not run.is_dir():
@@ -61,7 +66,14 @@ def train(
     learner, batches = _learner(net, config), _batches(config, data)
     keep_freed_memory()
     logger = TensorBoardLogger(run, name="tensorboard", version="")
-    callbacks = [MetricsLog(folder.metrics), LastCheckpoint(folder.checkpoint), Bar(console)]
+    bar = Bar(progress or progress_bar(console))
+    callbacks: list[L.Callback] = [
+        MetricsLog(folder.metrics),
+        LastCheckpoint(folder.checkpoint),
+        bar,
+    ]
+    if watch is not None:
+        callbacks.insert(0, Watch(watch))
     checkpoint = folder.checkpoint if begun else None
     with _quiet(), _interruptible():
         trainer = _trainer(config, callbacks=callbacks, logger=logger)
@@ -71,14 +83,23 @@ def train(
 
 
 def evaluate(
-    run: Path, *, console: Console, data: Data | None = None
-) -> tuple[dict[str, float], IPSNet, Config]:
-    """Score the trained model of ``run`` on its test images, and write ``test.json``."""
+    run: Path,
+    *,
+    console: Console,
+    data: Data | None = None,
+    progress: Progress | None = None,
+    seen: Seen | None = None,
+) -> tuple[dict[str, float], Net, Config]:
+    """Score the trained model of ``run`` on its test images, and write ``test.json``.
+
+    ``seen`` is handed the images of every batch, the answers and the patches they rest on.
+    """
     net, config = load_model(run)
     learner = _learner(net, config)
+    learner.seen = seen
     batches = _batches(config, data or build_data(config))
     with _quiet(), _interruptible():
-        trainer = _trainer(config, callbacks=[Bar(console)], logger=False)
+        trainer = _trainer(config, callbacks=[Bar(progress or progress_bar(console))], logger=False)
         trainer.test(learner, datamodule=batches, verbose=False)
     scores = learner.scores()
     target = RunFolder(run).test
@@ -111,7 +132,7 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _learner(net: IPSNet, config: Config) -> Learner:
+def _learner(net: Net, config: Config) -> Learner:
     return Learner(
         net,
         {name: build_task(task) for name, task in config.tasks.items()},
@@ -143,6 +164,7 @@ def _trainer(
         accelerator="gpu" if torch.cuda.is_available() else "cpu",
         devices=1,
         precision=config.train.precision,
+        gradient_clip_val=config.dps.clip if config.method == "dps" else None,
         logger=logger,
         callbacks=callbacks,
         enable_checkpointing=False,  # LastCheckpoint does it, atomically

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from ips.config import Config, parse_config
 from ips.errors import RunError
-from ips.models import IPSNet
+from ips.models import Net
 from ips.training.build import build_model
 
 
@@ -61,7 +61,7 @@ class RunFolder:
         return self.path / "figures"
 
 
-def save_model(net: IPSNet, config: Config, path: Path) -> None:
+def save_model(net: Net, config: Config, path: Path) -> None:
     """Write the weights with their config in the header; the file appears whole or not at all."""
     partial = path.with_suffix(".partial")
     tensors = {name: tensor.contiguous() for name, tensor in net.state_dict().items()}
@@ -69,7 +69,7 @@ def save_model(net: IPSNet, config: Config, path: Path) -> None:
     partial.replace(path)
 
 
-def load_model(run: Path) -> tuple[IPSNet, Config]:
+def load_model(run: Path) -> tuple[Net, Config]:
     """The trained model of a run folder, in evaluation mode."""
     folder = RunFolder(Path(run))
     if not folder.path.is_dir():

@@ -1,0 +1,262 @@
+"""What stands along a road, each drawn once and large; a picture shows it reduced and smooth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, lru_cache, partial
+from typing import Literal, get_args
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+Speed = Literal["50", "70", "80"]
+Ringed = Literal["no vehicles", "no overtaking", "no turning", "no lorries", "no walking"]
+Other = Literal[
+    "keep right", "cycle path", "danger", "crossroads", "give way", "stop", "no entry",
+    "no parking", "priority",
+]  # fmt: skip
+Kind = Speed | Ringed | Other
+
+SPEEDS: tuple[Speed, ...] = get_args(Speed)
+RINGED: tuple[Ringed, ...] = get_args(Ringed)
+"""Signs that differ from a speed limit only in what is inside the red ring."""
+OTHERS: tuple[Other, ...] = get_args(Other)
+
+Colour = tuple[int, int, int]
+Points = list[tuple[float, float]]
+
+_RED, _YELLOW, _BLUE = (196, 30, 42), (248, 204, 44), (24, 84, 168)
+_BLACK, _WHITE = (22, 22, 24), (238, 238, 236)
+
+_RADIUS, _MARGIN = 76, 4
+_SIDE = 2 * (_RADIUS + _MARGIN)
+SIGN_MARGIN = _MARGIN / (2 * _RADIUS)
+"""Width of the margin about the master of a sign, in diameters of the sign."""
+
+
+class _Board:
+    """A canvas in units of the sign's radius about its middle, transparent where not drawn on."""
+
+    def __init__(self, background: Colour) -> None:
+        self.image = Image.new("RGBX", (_SIDE, _SIDE), (*background, 0))
+        self._draw = ImageDraw.Draw(self.image)
+
+    def disc(self, radius: float, colour: Colour, x: float = 0, y: float = 0) -> None:
+        corners = self._px([(x - radius, y - radius), (x + radius, y + radius)])
+        self._draw.ellipse(corners, fill=colour)
+
+    def shape(self, points: Points, colour: Colour) -> None:
+        self._draw.polygon(self._px(points), fill=colour)
+
+    def box(self, x0: float, y0: float, x1: float, y1: float, colour: Colour) -> None:
+        self.shape([(x0, y0), (x1, y0), (x1, y1), (x0, y1)], colour)
+
+    def line(self, points: Points, width: float, colour: Colour) -> None:
+        self._draw.line(self._px(points), fill=colour, width=round(width * _RADIUS), joint="curve")
+
+    def text(self, text: str, width: float, height: float, colour: Colour) -> None:
+        """Text in the middle, stretched to fill a rectangle as the letters of road signs do."""
+        mask = Image.new("L", (600, 300))
+        font = ImageFont.load_default(size=160)
+        ImageDraw.Draw(mask).text((40, 40), text, fill=255, font=font, stroke_width=5)
+        size = round(width * _RADIUS), round(height * _RADIUS)
+        mask = mask.crop(mask.getbbox()).resize(size, Image.Resampling.LANCZOS)
+        corner = (_SIDE - size[0]) // 2, (_SIDE - size[1]) // 2
+        self.image.paste(Image.new("RGB", size, colour), corner, mask)
+
+    @staticmethod
+    def _px(points: Points) -> Points:
+        return [(_SIDE / 2 + x * _RADIUS, _SIDE / 2 + y * _RADIUS) for x, y in points]
+
+
+@cache
+def sign_master(kind: Kind) -> Image.Image:
+    """A sign in four bands, red, green, blue and cover.
+
+    Beside the sign the colour is that of its rim, so that bands can be turned and reduced one by
+    one without a dark fringe.
+    """
+    if kind in SPEEDS:
+        board = _ring()
+        board.text(kind, 1.18, 0.98, _BLACK)
+        return board.image
+    return _DRAWN[kind]().image
+
+
+def _ring(inside: Colour = _YELLOW) -> _Board:
+    board = _Board(_RED)
+    board.disc(1, _RED)
+    board.disc(0.78, inside)
+    return board
+
+
+def _car(board: _Board, x: float, colour: Colour) -> None:
+    board.box(x - 0.24, -0.05, x + 0.24, 0.3, colour)
+    board.shape([(x - 0.22, 0), (x - 0.14, -0.3), (x + 0.14, -0.3), (x + 0.22, 0)], colour)
+
+
+def _no_overtaking() -> _Board:
+    board = _ring()
+    _car(board, -0.32, _RED)
+    _car(board, 0.32, _BLACK)
+    return board
+
+
+def _no_turning() -> _Board:
+    board = _ring()
+    board.line([(-0.15, 0.5), (-0.15, -0.15), (0.3, -0.15)], 0.18, _BLACK)
+    board.shape([(0.2, -0.45), (0.55, -0.15), (0.2, 0.15)], _BLACK)
+    board.line([(-0.55, -0.55), (0.55, 0.55)], 0.16, _RED)
+    return board
+
+
+def _no_lorries() -> _Board:
+    board = _ring()
+    board.box(-0.55, -0.35, 0.15, 0.2, _BLACK)
+    board.box(0.2, -0.15, 0.55, 0.2, _BLACK)
+    for x in (-0.35, 0.35):
+        board.disc(0.14, _BLACK, x, 0.25)
+    return board
+
+
+def _no_walking() -> _Board:
+    board = _ring()
+    board.disc(0.14, _BLACK, 0.02, -0.5)
+    board.line([(0, -0.3), (0, 0.1), (0.25, 0.55)], 0.2, _BLACK)
+    board.line([(0, 0.1), (-0.25, 0.55)], 0.17, _BLACK)
+    board.line([(-0.35, 0), (0, -0.25), (0.35, 0)], 0.12, _BLACK)
+    return board
+
+
+def _keep_right() -> _Board:
+    board = _Board(_BLUE)
+    board.disc(1, _BLUE)
+    board.line([(-0.4, -0.4), (0.25, 0.25)], 0.22, _WHITE)
+    board.shape([(0.5, -0.1), (0.5, 0.5), (-0.1, 0.5)], _WHITE)
+    return board
+
+
+def _cycle_path() -> _Board:
+    board = _Board(_BLUE)
+    board.disc(1, _BLUE)
+    for x in (-0.38, 0.38):
+        board.disc(0.3, _WHITE, x, 0.2)
+        board.disc(0.18, _BLUE, x, 0.2)
+    board.line([(-0.38, 0.2), (-0.1, -0.25), (0.25, -0.25), (0.38, 0.2)], 0.1, _WHITE)
+    return board
+
+
+def _triangle(up: int) -> _Board:
+    board = _Board(_RED)
+    for size, colour in ((1.0, _RED), (0.62, _YELLOW)):
+        board.shape([(0, -up * size), (0.87 * size, up * size / 2), (-0.87 * size, up * size / 2)],
+                    colour)  # fmt: skip
+    return board
+
+
+def _danger() -> _Board:
+    board = _triangle(1)
+    board.box(-0.07, -0.3, 0.07, 0.1, _BLACK)
+    board.disc(0.08, _BLACK, 0, 0.21)
+    return board
+
+
+def _crossroads() -> _Board:
+    board = _triangle(1)
+    board.line([(0, -0.35), (0, 0.28)], 0.13, _BLACK)
+    board.line([(-0.25, 0.05), (0.25, 0.05)], 0.13, _BLACK)
+    return board
+
+
+def _stop() -> _Board:
+    board = _Board(_RED)
+    turn = np.deg2rad(22.5 + 45 * np.arange(8))
+    board.shape(list(zip(np.cos(turn).tolist(), np.sin(turn).tolist(), strict=True)), _RED)
+    board.text("STOP", 1.4, 0.55, _WHITE)
+    return board
+
+
+def _no_entry() -> _Board:
+    board = _Board(_RED)
+    board.disc(1, _RED)
+    board.box(-0.7, -0.18, 0.7, 0.18, _YELLOW)
+    return board
+
+
+def _no_parking() -> _Board:
+    board = _ring(_BLUE)
+    board.line([(-0.55, -0.55), (0.55, 0.55)], 0.2, _RED)
+    return board
+
+
+def _priority() -> _Board:
+    board = _Board(_WHITE)
+    for size, colour in ((1.0, _WHITE), (0.75, _YELLOW)):
+        board.shape([(0, -size), (size, 0), (0, size), (-size, 0)], colour)
+    return board
+
+
+_DRAWN: dict[Kind, Callable[[], _Board]] = {
+    "no vehicles": _ring,
+    "no overtaking": _no_overtaking,
+    "no turning": _no_turning,
+    "no lorries": _no_lorries,
+    "no walking": _no_walking,
+    "keep right": _keep_right,
+    "cycle path": _cycle_path,
+    "danger": _danger,
+    "crossroads": _crossroads,
+    "give way": partial(_triangle, -1),
+    "stop": _stop,
+    "no entry": _no_entry,
+    "no parking": _no_parking,
+    "priority": _priority,
+}
+
+TREES = 8
+CARS: list[Colour] = [
+    (176, 34, 36), (44, 60, 92), (208, 208, 206), (48, 48, 52), (128, 132, 136),
+]  # fmt: skip
+
+
+@lru_cache(maxsize=TREES)
+def tree_master(number: int) -> Image.Image:
+    """A tree as RGBA, one in two a fir."""
+    rng = np.random.default_rng(number)
+    image = Image.new("RGBA", (240, 340))
+    draw = ImageDraw.Draw(image)
+    draw.rectangle((114, 230, 126, 340), fill=(70, 58, 48, 255))
+    base = np.array([54, 72, 40]) + rng.integers(-10, 14, size=3)
+    crowns = rng.uniform((70, 70), (170, 200), size=(9, 2))  # of a leaf tree
+    for part in np.linspace(0, 1, 2500):  # leaf by leaf, lighter towards the light above left
+        if number % 2:
+            spread = 6 + 96 * part * (0.7 + 0.3 * (part * 7 % 1))
+            x, y = 120 + spread * rng.triangular(-1, 0, 1), 10 + 300 * part
+            light = (120 - x) / spread * 14
+        else:
+            crown = crowns[rng.integers(len(crowns))]
+            turn, reach = rng.uniform(0, 2 * np.pi), 62 * np.sqrt(rng.random())
+            x, y = crown + reach * np.array([np.cos(turn), np.sin(turn)])
+            light = (crown.sum() - x - y) * 0.3 + (135 - y) * 0.12
+        red, green, blue = (base + light + rng.uniform(-12, 12)).clip(14, 200).astype(int).tolist()
+        r = rng.uniform(2, 6)
+        draw.ellipse((x - r, y - r * 0.7, x + r, y + r * 0.7), fill=(red, green, blue, 255))
+    return image
+
+
+@lru_cache(maxsize=2 * len(CARS))
+def car_master(number: int, away: bool) -> Image.Image:
+    """A car as RGBA: red lights where it drives away, white ones where it comes."""
+    paint = CARS[number]
+    image = Image.new("RGBA", (160, 128), (*paint, 0))
+    draw = ImageDraw.Draw(image)
+    for x in (12, 124):
+        draw.rectangle((x, 96, x + 24, 126), fill=(24, 24, 26, 255))
+    draw.polygon([(18, 56), (36, 8), (124, 8), (142, 56)], fill=(*paint, 255))
+    draw.polygon([(32, 52), (44, 16), (116, 16), (128, 52)], fill=(52, 62, 72, 255))
+    draw.rounded_rectangle((6, 50, 154, 112), 14, fill=(*paint, 255))
+    lights = (226, 30, 34, 255) if away else (246, 246, 226, 255)
+    for x in (10, 122):
+        draw.rounded_rectangle((x, 58, x + 28, 76), 6, fill=lights)
+    draw.rectangle((58, 82, 102, 94), fill=(226, 226, 220, 255))
+    return image

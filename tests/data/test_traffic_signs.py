@@ -1,0 +1,340 @@
+"""A small data set in the format of the Swedish traffic signs, made here."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+import zipfile
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from ips.cli import app
+from ips.data import traffic_signs
+from ips.data.augment import JITTER, MOST_SHIFT, Augmentation, draw_augmentation
+from ips.data.traffic_signs import (
+    NAMES,
+    TASKS,
+    TrafficSigns,
+    download_traffic_signs,
+    read_annotations,
+    read_photos,
+)
+from ips.errors import DataError, ImageError, PatchError
+
+# Right, bottom, left, top, in pixels of a file of 320 x 240.
+SEVENTY = "VISIBLE, 120.000000, 90.0, 100.0, 70.0l, PROHIBITORY, 70_SIGN"
+
+SET1 = "\n".join(
+    [
+        "empty.jpg:",
+        f"seventy.jpg:{SEVENTY};",
+        "",
+        "misc.jpg:MISC_SIGNS;MISC_SIGNS;",
+        "fifty.jpg:MISC_SIGNS;VISIBLE, 50, 60, 40, 50, INFORMATION, PRIORITY_ROAD;"
+        "OCCLUDED, 300, 200, 100, 100, PROHIBITORY, 80_SIGN;"
+        "VISIBLE, 30.5, 40, 20.5, 30, PROHIBITORY, 50_SIGN;",
+        "other.jpg:VISIBLE, 50, 60, 40, 50, INFORMATION, PRIORITY_ROAD;",
+        "blurred.jpg:BLURRED, 30, 40, 20, 30, PROHIBITORY, 70_SIGN;",
+        "thirty.jpg:SOMEHOW, 30, 40, 20, 30, PROHIBITORY, 30_SIGN;",
+        "largest.jpg:VISIBLE, 15, 15, 0, 0, PROHIBITORY, 80_SIGN;"
+        "VISIBLE, 30, 40, 20, 30, PROHIBITORY, 50_SIGN;"
+        "VISIBLE, 40, 50, 20, 30, PROHIBITORY, 80_SIGN; ",
+    ]
+)
+KEPT1 = {"empty": 0, "seventy": 2, "misc": 0, "fifty": 1, "largest": 3}
+SET2 = "night.jpg:\nday.jpg:VISIBLE, 320, 240, 0, 0, PROHIBITORY, 80_SIGN;\n"
+
+SAME = Augmentation(1, 1, 1, 0, order=(0, 1, 2, 3), shift=(0, 0))
+
+
+def jpeg(seed: int) -> bytes:
+    small = np.random.default_rng(seed).integers(256, size=(6, 8, 3), dtype=np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(small).resize((320, 240)).save(stream, "JPEG")
+    return stream.getvalue()
+
+
+def write_mirror(folder: Path) -> Path:
+    """What a server offers."""
+    for name, text in (("Set1", SET1), ("Set2", SET2)):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "annotations.txt").write_text(text)
+        images = [line.split(":")[0] for line in text.split("\n") if line]
+        with zipfile.ZipFile(folder / name / f"{name}Part0.zip", "w") as archive:
+            for seed, image in enumerate(images):
+                archive.writestr(image, jpeg(seed))
+    return folder
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = write_mirror(tmp_path / "mirror")
+    for name, text in (("Set1", SET1), ("Set2", SET2)):
+        digest = hashlib.md5(text.encode()).hexdigest()
+        monkeypatch.setitem(traffic_signs.ANNOTATIONS_MD5, name, digest)
+    monkeypatch.setattr(traffic_signs, "HOME", (tmp_path / "gone").as_uri())
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, mirror: Path) -> Path:
+    download_traffic_signs(tmp_path / "data", mirrors=[mirror.as_uri()])
+    return tmp_path / "data"
+
+
+def pixels(data: TrafficSigns, index: int) -> npt.NDArray[np.uint8]:
+    return data[index][0].image.read_region((0, 0), 0, (1600, 1200))
+
+
+def digest(data: TrafficSigns, index: int) -> str:
+    return hashlib.sha256(pixels(data, index).tobytes()).hexdigest()
+
+
+def test_images_of_the_four_classes_are_kept(folder: Path) -> None:
+    train, test = TrafficSigns(folder), TrafficSigns(folder, split="test")
+    assert {photo.path.stem: photo.label for photo in train.photos} == KEPT1
+    assert [int(labels["sign"]) for _, labels in (train[i] for i in range(len(train)))] == list(
+        KEPT1.values()
+    )
+    assert [photo.path.stem for photo in test.photos] == ["night", "day"]
+    assert len(train) == 5
+    assert TASKS["sign"] == ("multiclass", len(NAMES))
+    with pytest.raises(IndexError, match="no image 5"):
+        train[5]
+
+
+def test_boxes_of_the_class_are_kept_in_pixels_of_the_resized_image(folder: Path) -> None:
+    data = TrafficSigns(folder)
+    index = {photo.path.stem: i for i, photo in enumerate(data.photos)}
+    assert data.boxes(index["empty"]).shape == (0, 4)
+    assert data.boxes(index["seventy"]).tolist() == [[500, 350, 600, 450]]  # 5 times as large
+    assert data.boxes(index["fifty"]).tolist() == [[102.5, 150, 152.5, 200]]
+    assert data.boxes(index["largest"]).tolist() == [[100, 150, 200, 250], [0, 0, 75, 75]]
+
+
+def test_patches_are_those_of_the_resized_image(folder: Path) -> None:
+    source, _ = TrafficSigns(folder, patch_size=100, stride=50)[1]
+    assert source.image._handle is None  # nothing was decoded yet
+    assert (len(source), source.shape, source.extent) == (23 * 31, (3, 100, 100), 100)
+    with Image.open(folder / "Set1" / "seventy.jpg") as stored:
+        whole = np.asarray(stored.resize((1600, 1200), Image.Resampling.BILINEAR))
+    for number in (0, 77, len(source) - 1):
+        x, y = source.coords[number]
+        expected = whole[y : y + 100, x : x + 100].transpose(2, 0, 1)
+        assert np.array_equal(source.read([number])[0].numpy(), expected)
+    copy = pickle.loads(pickle.dumps(source))
+    assert torch.equal(copy.read([77]), source.read([77]))
+
+
+def test_without_augmentation_every_epoch_is_the_same(folder: Path) -> None:
+    data = TrafficSigns(folder)
+    first = digest(data, 0)
+    data.set_epoch(1)
+    assert digest(data, 0) == first
+
+
+def test_an_augmentation_follows_from_seed_epoch_and_index(folder: Path) -> None:
+    data = TrafficSigns(folder, augment=True)
+    first = digest(data, 0)
+    assert first != digest(TrafficSigns(folder), 0)
+    assert first != digest(TrafficSigns(folder, augment=True, seed=1), 0)
+    data.set_epoch(1)
+    assert first != digest(data, 0)
+    data.set_epoch(0)
+    digest(data, 3)
+    assert digest(data, 0) == first
+    assert data._augmentation(0) != data._augmentation(1)
+
+
+def test_another_process_gives_the_same_image(folder: Path) -> None:
+    data = TrafficSigns(folder, augment=True)
+    data.set_epoch(7)
+    source, _ = data[1]
+    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
+        there = pool.submit(source.read, [0, 50]).result()
+    assert torch.equal(there, source.read([0, 50]))
+
+
+def test_boxes_move_with_the_image(folder: Path) -> None:
+    data, still = TrafficSigns(folder, augment=True), TrafficSigns(folder)
+    augmentation = data._augmentation(1)
+    assert augmentation is not None
+    x, y = augmentation.shift
+    assert data.boxes(1).tolist() == (still.boxes(1) + np.array([x, y, x, y])).tolist()
+
+
+def gradient() -> Image.Image:
+    y, x = np.mgrid[:40, :60]
+    return Image.fromarray(np.stack([4 * x, 6 * y, 2 * (x + y)], axis=-1).astype(np.uint8))
+
+
+def test_neutral_values_leave_a_picture_alone_but_for_rounding() -> None:
+    assert np.array_equal(replace(SAME, order=(0, 1, 2)).apply(gradient()), gradient())
+    difference = np.asarray(SAME.apply(gradient())).astype(int) - np.asarray(gradient())
+    assert np.abs(difference).max() <= 8  # the hue is turned in 8 bits
+
+
+def test_a_shift_moves_right_and_down_and_fills_with_black() -> None:
+    before = np.asarray(gradient()) | 1  # nothing is black
+    moves = replace(SAME, order=(), shift=(7, -3))
+    after = np.asarray(moves.apply(Image.fromarray(before)))
+    assert np.array_equal(after[:-3, 7:], before[3:, :-7])
+    assert not after[-3:].any()
+    assert not after[:, :7].any()
+
+
+def test_colours_are_changed_as_their_names_say() -> None:
+    before = np.asarray(gradient()).astype(float)
+    grey = np.asarray(gradient().convert("L")).astype(float)[..., None]
+
+    def after(**change: float) -> npt.NDArray[np.float64]:
+        step = ["brightness", "contrast", "saturation", "hue"].index(*change)
+        jitter = replace(SAME, order=(step,), **change)  # type: ignore[arg-type]
+        return np.asarray(jitter.apply(gradient())).astype(float)
+
+    near = {"atol": 1.01, "rtol": 0}
+    np.testing.assert_allclose(after(brightness=0.5), before * 0.5, **near)
+    np.testing.assert_allclose(after(contrast=0.5), (before + grey.mean()) / 2, **near)
+    np.testing.assert_allclose(after(saturation=0.5), (before + grey) / 2, **near)
+    red = Image.new("RGB", (2, 2), (255, 0, 0))
+    turned = np.asarray(replace(SAME, order=(3,), hue=1 / 3).apply(red))[0, 0]
+    np.testing.assert_allclose(turned, [0, 255, 0], atol=6)
+    back = np.asarray(replace(SAME, order=(3,), hue=-1 / 3).apply(red))[0, 0]
+    np.testing.assert_allclose(back, [0, 0, 255], atol=6)
+
+
+def test_the_order_of_colour_changes_counts() -> None:
+    jitter = replace(SAME, brightness=0.5, contrast=2.0, order=(0, 1))
+    assert jitter.apply(gradient()) != replace(jitter, order=(1, 0)).apply(gradient())
+
+
+def test_draws_fill_their_ranges_and_stay_in_them() -> None:
+    rng = np.random.default_rng(0)
+    draws = [draw_augmentation(rng) for _ in range(2000)]
+    for name in ("brightness", "contrast", "saturation"):
+        values = [getattr(draw, name) for draw in draws]
+        assert 1 - JITTER <= min(values) < 0.901
+        assert 1.099 < max(values) <= 1 + JITTER
+    hues = [draw.hue for draw in draws]
+    assert -JITTER <= min(hues) < -0.099
+    assert 0.099 < max(hues) <= JITTER
+    shifts = np.array([draw.shift for draw in draws])
+    assert shifts.min(axis=0).tolist() == [-MOST_SHIFT, -MOST_SHIFT]
+    assert shifts.max(axis=0).tolist() == [MOST_SHIFT, MOST_SHIFT]
+    assert len({draw.order for draw in draws}) == 24
+
+
+def test_numbers_may_end_in_stray_characters(tmp_path: Path) -> None:
+    path = tmp_path / "annotations.txt"
+    path.write_text("a.jpg:VISIBLE, 30.5l, 4e1x, .5, -2.250000 ?, PROHIBITORY, 50_SIGN;\n")
+    [(image, [sign])] = read_annotations(path)
+    assert (image, sign.name, sign.box) == ("a.jpg", "50_SIGN", (0.5, -2.25, 30.5, 40))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("no colon here", "expected IMAGE.jpg:SIGN"),
+        (":VISIBLE", "expected IMAGE.jpg:SIGN"),
+        ("a.jpg:VISIBLE, 1, 2, 3, 4, PROHIBITORY;", "6 fields instead of 7"),
+        ("a.jpg:HIDDEN, 1, 2, 3, 4, PROHIBITORY, 50_SIGN;", "visibility 'HIDDEN'"),
+        ("a.jpg:VISIBLE, 1, 2, x3, 4, PROHIBITORY, 50_SIGN;", "'x3' is not a coordinate"),
+    ],
+)
+def test_a_malformed_line_is_named(tmp_path: Path, line: str, words: str) -> None:
+    path = tmp_path / "Set1" / "annotations.txt"
+    path.parent.mkdir()
+    path.write_text(f"fine.jpg:\n\n{line}\n")
+    with pytest.raises(DataError) as told:
+        read_annotations(path)
+    assert told.match(rf"annotations\.txt, line 3: .*{words}.*ips data traffic-signs {tmp_path}")
+    assert "\n" not in str(told.value)
+
+
+def test_annotations_that_are_not_text_or_keep_no_image_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "annotations.txt"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DataError, match=r"annotations\.txt cannot be read"):
+        read_annotations(path)
+    path.write_text("a.jpg:VISIBLE, 1, 2, 3, 4, OTHER, OTHER;\n")
+    with pytest.raises(DataError, match=r"annotations\.txt names no image"):
+        read_photos(tmp_path)
+
+
+def test_what_is_missing_or_damaged_ends_in_the_command_to_mend_it(folder: Path) -> None:
+    mend = f"ips data traffic-signs {folder}'"
+    with pytest.raises(DataError, match=r"does not exist.*ips data traffic-signs"):
+        TrafficSigns(folder / "nowhere")
+    data, image = TrafficSigns(folder, augment=True), folder / "Set1" / "seventy.jpg"
+    content = image.read_bytes()
+    image.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ImageError, match=f"seventy.jpg is damaged.*truncated.*delete it.*{mend}"):
+        data[1][0].read([0])
+    image.write_bytes(b"no picture")
+    with pytest.raises(ImageError, match=f"seventy.jpg is damaged.*{mend}"):
+        data.boxes(1)
+    image.unlink()
+    with pytest.raises(ImageError, match=f"seventy.jpg is missing.*{mend}"):
+        data[1][0].read([0])
+    with pytest.raises(DataError, match=f"seventy.jpg is missing, one of 1 of 5.*{mend}"):
+        TrafficSigns(folder)
+    download_traffic_signs(folder)  # from the archive that is still there
+    assert image.read_bytes() == content
+
+
+def test_settings_that_no_image_can_meet_are_refused_at_once(folder: Path) -> None:
+    with pytest.raises(PatchError, match="1300 px does not fit"):
+        TrafficSigns(folder, patch_size=1300)
+    with pytest.raises(DataError, match="no split 'val'"):
+        TrafficSigns(folder, split="val")  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="seed -1"):
+        TrafficSigns(folder, seed=-1)
+
+
+def test_a_second_download_asks_for_nothing_even_without_the_archives(folder: Path) -> None:
+    for archive in folder.rglob("*.zip"):
+        archive.unlink()
+    download_traffic_signs(folder)  # there is no mirror left
+    assert len(TrafficSigns(folder)) == 5
+
+
+def test_an_archive_without_the_images_is_named(tmp_path: Path, mirror: Path) -> None:
+    with zipfile.ZipFile(mirror / "Set2" / "Set2Part0.zip", "w") as archive:
+        archive.writestr("night.jpg", jpeg(0))
+    with pytest.raises(DataError, match=r"Set2Part0\.zip lacks 1 of the 2 images.*day\.jpg"):
+        download_traffic_signs(tmp_path / "data", mirrors=[mirror.as_uri()])
+
+
+def test_other_annotations_than_the_published_are_refused(tmp_path: Path, mirror: Path) -> None:
+    (mirror / "Set1" / "annotations.txt").write_text("a.jpg:\n")
+    with pytest.raises(DataError, match=r"instead of .*, nor from .*gone/Set1/annotations\.txt"):
+        download_traffic_signs(tmp_path / "data", mirrors=[mirror.as_uri()])
+
+
+def test_the_command_downloads_and_says_what_there_is(tmp_path: Path, mirror: Path) -> None:
+    words = ["data", "traffic-signs", str(tmp_path / "data"), "--mirror", "file:///nowhere"]
+    result = CliRunner().invoke(app, [*words, "--mirror", mirror.as_uri() + "/"])
+    assert result.exit_code == 0, result.stderr
+    assert "5 + 2 images" in result.stderr
+    refused = CliRunner().invoke(app, ["data", "traffic-signs", "x", "--mirror", str(mirror)])
+    assert refused.exit_code == 1
+    assert "file:///" in refused.stderr
+
+
+def test_the_command_ends_in_one_sentence_when_nothing_answers(
+    tmp_path: Path, mirror: Path
+) -> None:
+    result = CliRunner().invoke(app, ["data", "traffic-signs", str(tmp_path / "data")])
+    assert result.exit_code == 1
+    assert "gone/Set1/annotations.txt" in result.stderr
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,224 @@
+"""The highest of many images against a sort of everything, and patches where they should be."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from PIL import Image as PILImage
+from torch import Tensor
+
+from ips.errors import PatchError
+from ips.explain import Highest, HighPatch, HighPlace, draw_gallery, read_highest
+from ips.explain.gallery import short_name
+from ips.explain.page import Page
+from ips.patches import Indices, MemoryPatches
+
+Bag = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
+
+SIDE, PITCH, MARGIN = 100, 112, 45  # of twelve columns, the frame apart
+
+
+def bags(count: int, *, seed: int = 0) -> list[Bag]:
+    """Patch numbers and attention of images; of few different values, so that many are equal."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 12, count)
+    return [(rng.permutation(50)[:k], rng.integers(0, 8, k) / 8) for k in sizes]
+
+
+def highest_of_all(images: list[Bag], count: int, per_image: int | None) -> list[HighPlace]:
+    """Everything in one list, sorted."""
+    found = []
+    for number, (indices, attention) in enumerate(images):
+        one = [
+            HighPlace(str(number), number, int(i), float(a))
+            for i, a in zip(indices, attention, strict=True)
+        ]
+        found += sorted(one, key=lambda p: (-p.attention, p.index))[:per_image]
+    return sorted(found, key=lambda p: (-p.attention, p.number, p.index))[:count]
+
+
+def patch(value: int, attention: float, *, side: int = 50, name: str = "a.png") -> HighPatch:
+    return HighPatch(np.full((1, side, side), value, dtype=np.uint8), name, 0, attention)
+
+
+class Watched(MemoryPatches):
+    """Remembers what was read, and whether it was closed."""
+
+    def __init__(self, patches: Tensor, *, name: str = "a") -> None:
+        super().__init__(patches, name=name)
+        self.asked: list[list[int]] = []
+        self.closed = False
+
+    def read(self, indices: Indices) -> Tensor:
+        self.asked.append([int(i) for i in indices])
+        return super().read(indices)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> list[Page]:
+    """What would have been saved."""
+    saved: list[Page] = []
+    monkeypatch.setattr(Page, "save", lambda page, path: saved.append(page))
+    return saved
+
+
+def picture(path: Path) -> npt.NDArray[np.uint8]:
+    with PILImage.open(path) as opened:
+        return np.asarray(opened.convert("RGB"))
+
+
+def top_of(pixels: npt.NDArray[np.uint8]) -> int:
+    """The first row of the first patch, below the title and the frame."""
+    rule = (pixels[:, MARGIN] != 255).any(axis=1)
+    run = np.convolve(rule, np.ones(SIDE), mode="valid")  # the only thing as high as that
+    return int(np.argmax(run == SIDE)) + 1
+
+
+# Collecting
+
+
+@pytest.mark.parametrize("per_image", [None, 1, 3])
+@pytest.mark.parametrize("count", [1, 7, 60, 1000])
+@pytest.mark.parametrize("seed", range(5))
+def test_highest_are_those_of_a_sort_in_any_order(
+    count: int, per_image: int | None, seed: int
+) -> None:
+    images = bags(40, seed=seed)
+    highest = Highest(count, per_image=per_image)
+    for number in np.random.default_rng(seed).permutation(len(images)).tolist():
+        indices, attention = images[number]
+        highest.add(str(number), number, indices=indices, attention=torch.from_numpy(attention))
+        assert len(highest.places) <= count
+    assert highest.places == highest_of_all(images, count, per_image)
+
+
+def test_attention_that_is_no_number_is_passed_over() -> None:
+    highest = Highest(3)
+    highest.add("a", 0, indices=[0, 1, 2], attention=[np.nan, 0.2, np.nan])
+    highest.add("b", 1, indices=torch.tensor([5]), attention=torch.tensor([0.8]))
+    assert [(p.name, p.index) for p in highest.places] == [("b", 5), ("a", 1)]
+
+
+def test_other_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"slide.svs"):
+        Highest(3).add("slide.svs", 0, indices=[0, 1], attention=[0.5])
+
+
+@pytest.mark.parametrize(("count", "per_image"), [(0, None), (3, 0)])
+def test_keeping_none_is_refused(count: int, per_image: int | None) -> None:
+    with pytest.raises(ValueError, match="1 or more"):
+        Highest(count, per_image=per_image)
+
+
+# Reading
+
+
+def test_only_the_places_are_read_and_each_image_once() -> None:
+    numbers = torch.arange(20, dtype=torch.uint8).view(20, 1, 1, 1).expand(20, 1, 4, 4)
+    sources = [Watched(numbers + 20 * i, name=f"{i}") for i in range(3)]
+    opened: list[int] = []
+
+    def source(number: int) -> Watched:
+        opened.append(number)
+        return sources[number]
+
+    wanted = [(2, 3, 0.9), (0, 7, 0.8), (2, 1, 0.7), (0, 2, 0.6)]
+    places = [HighPlace(str(n), n, index, attention) for n, index, attention in wanted]
+    patches = read_highest(places, source=source)
+    assert [int(p.pixels[0, 0, 0]) for p in patches] == [43, 7, 41, 2]
+    assert [(p.name, p.index, p.attention) for p in patches] == [
+        (p.name, p.index, p.attention) for p in places
+    ]
+    assert opened == [0, 2]
+    assert [s.asked for s in sources] == [[[7, 2]], [], [[3, 1]]]
+    assert [s.closed for s in sources] == [True, False, True]
+
+
+def test_features_are_refused() -> None:
+    source = MemoryPatches(torch.zeros(4, 512), name="slide.h5")
+    with pytest.raises(PatchError, match=r"slide.h5: its patches are features"):
+        read_highest([HighPlace("slide.h5", 0, 1, 0.5)], source=lambda number: source)
+
+
+# The picture
+
+
+def test_attention_decreases_along_the_rows(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).permutation(30)
+    patches = [patch(8 * int(v), v / 30) for v in values]
+    draw_gallery(tmp_path / "figures" / "a.png", patches=patches, title="costs $5")
+    pixels = picture(tmp_path / "figures" / "a.png")
+    top = top_of(pixels)
+    row = PITCH + 38
+    centres = [
+        pixels[top + i // 12 * row + SIDE // 2, MARGIN + 1 + i % 12 * PITCH + SIDE // 2, 0]
+        for i in range(30)
+    ]
+    assert centres == [8 * v for v in reversed(range(30))]
+    assert list((tmp_path / "figures").iterdir()) == [tmp_path / "figures" / "a.png"]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("side", [25, 50, 100, 400])
+def test_a_patch_is_shown_pixel_by_pixel(tmp_path: Path, side: int, channels: int) -> None:
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (channels, side, side), dtype=np.uint8)
+    draw_gallery(tmp_path / "a.png", patches=[HighPatch(pixels, "a", 0, 0.5)], title="a")
+    drawn = picture(tmp_path / "a.png")
+    top = top_of(drawn)
+    found = drawn[top : top + SIDE, MARGIN + 1 : MARGIN + 1 + SIDE].transpose(2, 0, 1)
+    if side > SIDE:
+        n = side // SIDE
+        expected = pixels.reshape(channels, SIDE, n, SIDE, n).mean(axis=(2, 4))
+    else:
+        expected = np.kron(pixels, np.ones((1, SIDE // side, SIDE // side)))
+    expected = np.broadcast_to(expected, (3, SIDE, SIDE))
+    np.testing.assert_allclose(found, expected, atol=0 if side <= SIDE else 1)
+
+
+@pytest.mark.parametrize("columns", [5, 12, 14])
+def test_captions_stay_apart_and_on_the_page(pages: list[Page], columns: int) -> None:
+    names = ["data/test/WWWWWWWWWWWWWWWWWWWWWWWW.png", "slide_017.svs", "0"]
+    patches = [patch(9, 1 - i / 40, name=names[i % 3]) for i in range(28)]
+    title = "The patches with most attention, " * 6
+    draw_gallery(Path("a.png"), patches=patches, title=title, columns=columns)
+    figure = pages[0].figure
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in figure.texts]
+    assert len(boxes) == 2 + 2 * 28
+    for box in boxes:
+        assert figure.bbox.containsx(box.x1)
+        assert figure.bbox.containsy(box.y0)
+    assert not [(a, b) for a, b in combinations(boxes, 2) if a.overlaps(b)]
+
+
+def test_small_patches_have_no_captions(pages: list[Page]) -> None:
+    patches = [patch(9, 0.5)] * 60
+    draw_gallery(Path("a.png"), patches=patches, title="a title", columns=30)
+    assert len(pages[0].figure.texts) == 2
+
+
+def test_names_are_cut_where_it_hurts_least() -> None:
+    assert short_name("megapixel-mnist/test/12", 12) == "test/12"
+    assert short_name("slide.svs", 9) == "slide.svs"
+    assert short_name("data/patient_012_slide_3.svs", 11) == "patie…3.svs"
+    assert len(short_name("x" * 40, 10)) == 10
+
+
+def test_no_patch_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PatchError, match="no patch to show"):
+        draw_gallery(tmp_path / "a.png", patches=[], title="a")
+
+
+@pytest.mark.parametrize("columns", [0, 500])
+def test_columns_that_do_not_fit_are_refused(tmp_path: Path, columns: int) -> None:
+    with pytest.raises(ValueError, match=f"columns={columns}: expected 1 to"):
+        draw_gallery(tmp_path / "a.png", patches=[patch(9, 0.5)], title="a", columns=columns)
