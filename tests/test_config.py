@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from ips.config import Config, describe, override, parse_config, read_yaml, write_yaml
+from ips.config import METHODS, Config, describe, override, parse_config, read_yaml, write_yaml
 from ips.errors import ConfigError
-from ips.recipe import read_recipe, recipe_names
+from ips.recipe import read_recipe, recipe_names, recipe_path
 
 TASKS: dict[str, Any] = {"tasks": {"grade": {"kind": "multiclass", "classes": 3}}}
 
@@ -110,8 +110,20 @@ def test_a_file_that_is_no_config(tmp_path: Path, content: str) -> None:
 def test_recipes_are_valid_at_every_scale() -> None:
     assert "megapixel-mnist" in recipe_names()
     for name in recipe_names():
-        for scale in ("laptop", "paper"):
-            parse_config(read_recipe(name, scale=scale), source=name)
+        for scale in read_yaml(recipe_path(name))["scales"]:
+            for method in METHODS:
+                values = read_recipe(name, scale=scale, settings=[f"method={method}"])
+                assert parse_config(values, source=name).method == method
+
+
+def test_a_method_has_settings_of_its_own_and_the_command_line_wins() -> None:
+    def deepmil(*settings: str) -> Config:
+        values = read_recipe("megapixel-mnist", settings=["method=deepmil", *settings])
+        return parse_config(values, source="x")
+
+    assert deepmil().select.keep is None
+    assert deepmil().select.chunk == 64  # what the method does not change stays
+    assert deepmil("select.keep=7").select.keep == 7
 
 
 def test_a_misspelt_recipe_gets_a_suggestion() -> None:

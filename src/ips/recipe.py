@@ -28,7 +28,7 @@ def recipe_path(name: str) -> Path:
 def read_recipe(
     name_or_file: str, *, scale: str | None = None, settings: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The settings of a recipe at a scale (laptop if None), or of a YAML file of one's own.
+    """The settings of a recipe at a scale (laptop if it has that), or of a YAML of one's own.
 
     ``settings`` are those of the command line, and win. A recipe may say under ``methods`` what
     is different for a method; that comes in between.
@@ -62,9 +62,10 @@ def _read(name_or_file: str, *, scale: str | None) -> tuple[dict[str, Any], dict
             )
     values = read_yaml(path)
     if "scales" in values:
-        chosen, scales = scale or SCALES[0], values["scales"]
-        if not isinstance(scales, dict):
+        scales = values["scales"]
+        if not isinstance(scales, dict) or not scales:
             raise ConfigError(f"{path}: scales={scales!r}: expected a section for each scale")
+        chosen = scale or next((name for name in SCALES if name in scales), SCALES[0])
         if chosen not in scales:
             has = ", ".join(map(str, scales))
             raise ConfigError(f"{path.name}: has no scale {chosen!r}, only {has}")

@@ -66,7 +66,7 @@ def config(method: str, **train: Any) -> Config:
         "dps": {"scale": 1.0, "samples": 100, "sigma": 0.2},
         "aggregate": {"heads": 4, "dropout": 0, "attention_dropout": 0, "position": True},
         "train": {
-            "epochs": 16 if method == "dps" else 8,
+            "epochs": epochs,
             "batch": 8,
             "lr": 0.003,
             "warmup": 1,

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ips.data import ScenePatches
 from ips.errors import PatchError
-from ips.patches import Grid, MemoryPatches, PatchSource
+from ips.patches import Grid, MemoryPatches, PatchSource, PatchSubset, sampled
 from ips.patches.image import ImagePatches
 
 PIXELS = torch.randint(256, (9, 3, 8, 8), dtype=torch.uint8)
@@ -53,6 +53,30 @@ class TestFeaturesInMemory(PatchSourceConformance):
     @pytest.fixture
     def expected(self) -> Tensor:
         return FEATURES
+
+
+class TestSubset(PatchSourceConformance):
+    @pytest.fixture
+    def source(self) -> PatchSource:
+        return PatchSubset(MemoryPatches(PIXELS.clone()), np.array([7, 0, 3, 4]))
+
+    @pytest.fixture
+    def expected(self) -> Tensor:
+        return PIXELS[[7, 0, 3, 4]]
+
+    def test_it_knows_where_they_are_in_the_image(self, source: PatchSource) -> None:
+        assert source.coords[:, 0].tolist() == [56, 0, 24, 32]
+
+
+def test_a_sample_is_small_the_same_again_and_another_for_another_seed() -> None:
+    whole = MemoryPatches(torch.arange(1000).view(-1, 1).float())
+    first, again, other = (sampled(whole, 50, seed=seed) for seed in (1, 1, 2))
+    assert len(first) == 50
+    numbers = first.read(range(50)).flatten()
+    assert len(numbers.unique()) == 50
+    assert torch.equal(numbers, again.read(range(50)).flatten())
+    assert not torch.equal(numbers, other.read(range(50)).flatten())
+    assert sampled(whole, 1000, seed=1) is sampled(whole, None, seed=1) is whole
 
 
 class TestImage(PatchSourceConformance):

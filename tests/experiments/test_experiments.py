@@ -1,0 +1,192 @@
+"""The paper's tables and figures as commands: what they run, and what they write."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ips.config import METHODS
+from ips.errors import ConfigError
+from ips.experiments import EXPERIMENTS, Plan, experiment_named, run_experiment
+from ips.experiments import runner as module
+from ips.experiments.arms import Arm
+from ips.experiments.efficiency import Cost, measure
+from ips.experiments.figures import draw_grid, draw_lines, draw_scores
+from ips.experiments.tables import Result, markdown, per_run, write_csv
+from ips.training import RunFolder
+
+TINY = [
+    "data.side=112",
+    "data.train=4",
+    "data.test=4",
+    "patches.size=28",
+    "train.epochs=1",
+    "train.batch=2",
+    "train.warmup=0",
+    "encoder.width=16",
+    "encoder.stages=1",
+    "select.keep=2",
+]
+
+
+def quiet() -> Console:
+    return Console(file=io.StringIO())
+
+
+def plan(folder: Path, name: str = "megapixel-mnist", **changes: object) -> Plan:
+    values: dict[str, object] = {
+        "experiment": EXPERIMENTS[name],
+        "scale": "laptop",
+        "seeds": 2,
+        "folder": folder,
+        "methods": ["rps", "topmil"],
+        "settings": [*TINY, "patches.stride=28"],
+        "costs": False,
+    }
+    return Plan(**(values | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_every_arm_is_a_config_and_has_a_folder_of_its_own(name: str) -> None:
+    experiment = EXPERIMENTS[name]
+    for scale in experiment.recipe:
+        arms = experiment.arms(scale)
+        assert len({arm.slug for arm in arms}) == len(arms)
+        whole = Plan(experiment, scale, seeds=1, folder=Path("x"))
+        configs = [whole.config(arm, 3) for arm in arms]
+        assert all(config.train.seed == 3 for config in configs)
+        assert [config.method for config in configs] == [arm.method for arm in arms]
+
+
+def test_the_tables_compare_every_method() -> None:
+    compared = {arm.method for e in EXPERIMENTS.values() for s in e.recipe for arm in e.arms(s)}
+    assert compared == set(METHODS)
+
+
+def test_the_papers_own_exceptions_are_in_the_arms() -> None:
+    def configs(name: str, method: str, M: str) -> list[object]:
+        whole = Plan(EXPERIMENTS[name], "paper", seeds=1, folder=Path("x"))
+        arms = [arm for arm in whole.arms() if arm.method == method and arm.show.get("M") == M]
+        assert arms
+        return [whole.config(arm, 0) for arm in arms]
+
+    for method in ("ips", "rps", "dps"):
+        for config in configs("traffic-signs", method, "2"):
+            assert (config.aggregate.attention_dropout, config.aggregate.inner) == (0, 512)  # type: ignore[attr-defined]
+    for config in configs("megapixel-mnist", "ips", "5"):
+        assert config.aggregate.attention_dropout == 0  # type: ignore[attr-defined]
+    for config in configs("megapixel-mnist", "dps", "5"):
+        assert not config.dps.decay  # type: ignore[attr-defined]
+    for config in configs("megapixel-mnist", "dps", "100"):
+        assert config.dps.decay  # type: ignore[attr-defined]
+        assert config.aggregate.attention_dropout == 0.1  # type: ignore[attr-defined]
+    for config in configs("megapixel-mnist", "deepmil", "900"):
+        assert config.aggregate.head == [128]  # type: ignore[attr-defined]
+        assert config.aggregate.hidden == 128  # type: ignore[attr-defined]
+    for config in configs("traffic-signs", "deepmil-plus", "192"):
+        assert config.aggregate.head == [2048, 512]  # type: ignore[attr-defined]
+        assert config.aggregate.hidden == 1024  # type: ignore[attr-defined]
+
+
+def test_it_trains_writes_and_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, done = module.train, []
+
+    def stops(config: object, run: Path, **options: object) -> object:
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(run)
+        return real(config, run, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "train", stops)
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(plan(tmp_path), console=quiet())
+    assert len((tmp_path / "table.md").read_text().splitlines()) == 2 + 2  # two lines so far
+    monkeypatch.setattr(module, "train", real)
+    before = {run: RunFolder(run).model.stat().st_mtime_ns for run in done}
+    paths = run_experiment(plan(tmp_path), console=quiet())
+    assert all(RunFolder(run).model.stat().st_mtime_ns == t for run, t in before.items())
+    assert all(path.stat().st_size > 0 for path in paths)
+
+    arms = plan(tmp_path).arms()
+    with (tmp_path / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(arms) * 2 * 4  # seeds, tasks
+    assert {row["seed"] for row in rows} == {"0", "1"}
+    table = (tmp_path / "table.md").read_text()
+    assert table.count("±") == len(arms) * 4
+
+
+def test_costs_are_measured_without_training() -> None:
+    arm = EXPERIMENTS["megapixel-mnist"].arms("laptop")[0]
+    values = plan(Path("x"), methods=[]).config(arm, 0).model_dump(mode="json")
+    cost = measure(values, 3)
+    assert cost.memory_gb > 0.05
+    assert cost.select_ms is not None
+    assert cost.step_ms == cost.select_ms + cost.rest_ms > 0
+
+
+def test_costs_are_kept_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def once(config: object, *, steps: int) -> Cost:
+        asked.append(config)
+        return Cost(memory_gb=1.5, select_ms=None, rest_ms=20.0)
+
+    monkeypatch.setattr(module, "cost_of", once)
+    for _ in range(2):
+        run_experiment(plan(tmp_path, scores=False, costs=True, methods=["rps"]), console=quiet())
+    assert len(asked) == len(plan(tmp_path, methods=["rps"]).arms())
+    assert "1.50" in (tmp_path / "table.md").read_text()
+
+
+A = Arm("IPS", ("method=ips",), {"M": "5"}, {"majority": "98.9 ± 0.3"})
+B = Arm("CNN", ("method=cnn",))
+
+
+def test_the_table_has_mean_deviation_and_what_was_published() -> None:
+    results = [Result(A, s, "majority", v) for s, v in enumerate((0.9, 0.8))]
+    results += [Result(B, 0, "majority", 0.5), Result(A, None, "memory_gb", 1.234)]
+    assert markdown([A, B], results).splitlines() == [
+        "| method | M | majority [%] | paper | memory [GB] |",
+        "| --- | --- | --- | --- | --- |",
+        "| IPS | 5 | 85.0 ± 7.1 | 98.9 ± 0.3 | 1.23 |",
+        "| CNN | – | 50.0 | – | – |",
+    ]
+    assert "| IPS | 5 | 80.0 | 90.0 | 98.9 ± 0.3 |" in per_run([A], results, "majority")
+
+
+def test_the_numbers_are_tidy(tmp_path: Path) -> None:
+    write_csv(tmp_path / "r.csv", [Result(A, 1, "majority", 0.5), Result(B, None, "step_ms", 3.0)])
+    assert (tmp_path / "r.csv").read_text().splitlines() == [
+        "label,method,M,seed,name,value",
+        "IPS,ips,5,1,majority,0.5",
+        "CNN,cnn,,,step_ms,3",
+    ]
+
+
+def test_the_figures_are_drawn(tmp_path: Path) -> None:
+    grid = [Arm("IPS", (), {"M": m, "I": i, "N": "9"}) for m in "24" for i in ("2", "4", "all")]
+    sizes = [Arm(label, (), {"side": s}) for label in ("IPS", "CNN") for s in ("1,000", "2,000")]
+    for arms, draw in (
+        (grid, lambda r: draw_grid(tmp_path / "grid.png", r)),
+        (sizes, lambda r: draw_lines(tmp_path / "lines.png", r, x="side", task="majority")),
+        ([A, B], lambda r: draw_scores(tmp_path / "scores.png", [A, B], r)),
+    ):
+        names = ("memory_gb", "step_ms", "majority")
+        draw([Result(arm, 0, name, 0.5) for arm in arms for name in names])  # type: ignore[attr-defined, no-untyped-call]
+    assert {path.name for path in tmp_path.iterdir()} == {"grid.png", "lines.png", "scores.png"}
+
+
+def test_mistakes_are_told() -> None:
+    with pytest.raises(ConfigError, match="nowhere: no such experiment: there are"):
+        experiment_named("nowhere")
+    with pytest.raises(ConfigError, match="--methods dsp: megapixel-mnist has"):
+        plan(Path("x"), methods=["dsp"]).arms()
+    with pytest.raises(ConfigError, match="camelyon16: there is no scale laptop, only paper"):
+        plan(Path("x"), "camelyon16", methods=[]).arms()
