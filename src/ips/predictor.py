@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from ips.config import Config
-from ips.models import Net, Prediction
+from ips.explain import Explanation, attention_from_logits, attention_from_prediction
+from ips.models import Net, Prediction, ScoreTable
+from ips.models.selecting import SelectingNet
 from ips.models.table import empty_table
 from ips.patches import PatchSource, sampled
 from ips.patches.features import split_address
@@ -42,8 +44,8 @@ class Predictor:
 
     def predict(
         self, image: str | Path | PatchSource, *, progress: Callable[[int], None] | None = None
-    ) -> Prediction:
-        """What the model says of an image file, or of patches that are open already.
+    ) -> Explanation:
+        """What the model says of an image file, or of patches that are open already, and why.
 
         ``progress`` hears how many patches have been looked at. A look at a large file that is
         interrupted goes on where it was when the same file is asked about again.
@@ -57,10 +59,38 @@ class Predictor:
         table.progress = progress
         seed = self.config.train.seed  # as in the test
         prediction = self.net.predict(source, load="lazy", seed=seed, table=table)
+        explanation = self._explained(prediction, source, table)
         if isinstance(table, ScoreFile):
             with suppress(OSError):
                 table.remove()
-        return prediction
+        return explanation
+
+    def explain(
+        self, image: str | Path | PatchSource, *, progress: Callable[[int], None] | None = None
+    ) -> Explanation:
+        """The same as `predict`: whoever asks for an answer gets its explanation with it."""
+        return self.predict(image, progress=progress)
+
+    def _explained(
+        self, prediction: Prediction, source: PatchSource, table: ScoreTable
+    ) -> Explanation:
+        """The look at all patches told what each of them scores; that is not computed again.
+
+        Methods that score no patch by itself (RPS, DeepMIL, DPS, CNN) tell what the patches got
+        that their answer rests on, all of them for DeepMIL without ``select.keep``.
+        """
+        if isinstance(self.net, SelectingNet) and self.net.mode != "random":
+            everywhere = attention_from_logits(table.choosable()[0], self.net.tasks)
+        else:
+            everywhere = attention_from_prediction(prediction)
+        return Explanation(
+            **vars(prediction),
+            source=source,
+            everywhere=everywhere,
+            named={task: self.by_name(task, p) for task, p in prediction.probabilities.items()},
+            title=self.title(prediction),
+            names=self.readout_names,
+        )
 
     def unfinished(self, image: str | Path) -> Path | None:
         """Where the scores of an interrupted look at ``image`` are; None if none are kept."""

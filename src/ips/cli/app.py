@@ -89,4 +89,4 @@ def main() -> None:
 
 
 # Each module adds its commands to `app` when it is imported.
-from ips.cli import bench, data, experiment, predict, recipes, train  # noqa: E402, F401
+from ips.cli import bench, data, experiment, explain, predict, recipes, report, train  # noqa: E402, F401

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ips.cli.app import app, err, say, show_table, told
+from ips.cli.app import app, say, show_table, told
+from ips.cli.looking import look, make_folder, stem
 
 if TYPE_CHECKING:
     from ips.models import Prediction
-    from ips.patches import PatchSource
     from ips.predictor import Predictor
 
 
@@ -41,7 +41,7 @@ def predict(
     try:
         for number, path in enumerate(images):
             try:
-                source, prediction = _look(predictor, path)
+                prediction = look(predictor, path)
             except IPSError as error:
                 say(f"ips: {error}")
                 failed += 1
@@ -53,7 +53,7 @@ def predict(
                 draw_attention(
                     pictures[number],
                     predictions=[prediction],
-                    sources=[source],
+                    sources=[prediction.source],
                     titles=[predictor.title(prediction)],
                     names=predictor.readout_names,
                 )
@@ -74,43 +74,18 @@ def _pictures(folder: Path, images: list[str]) -> list[Path]:
     read = {split_address(image)[0].resolve() for image in images}
     targets: list[Path] = []
     for image in images:
-        name = image.replace("::", "-") if "::" in image else Path(image).stem
-        safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in Path(name).name)
-        target, count = folder / f"{safe}-attention.png", 1
+        target, count = folder / f"{stem(image)}-attention.png", 1
         while target in targets:
             count += 1
-            target = folder / f"{safe}-attention-{count}.png"
+            target = folder / f"{stem(image)}-attention-{count}.png"
         if target.resolve() in read:
             raise ConfigError(
                 f"--figures {folder}: the picture of {image} would replace {target}, which is to "
                 "be looked at: give another folder"
             )
         targets.append(target)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:
-        raise ConfigError(f"--figures {folder}: that is a file: give a folder") from error
+    make_folder(folder, "--figures")
     return targets
-
-
-def _look(predictor: Predictor, path: str) -> tuple[PatchSource, Prediction]:
-    from ips.progress import progress_bar
-
-    source = predictor.open(path)
-    with progress_bar(err, transient=True) as bar:
-        task = bar.add_task(Path(path).name, total=len(source), note="patches")
-        try:
-            prediction = predictor.predict(
-                path, progress=lambda done: bar.update(task, completed=done)
-            )
-        except KeyboardInterrupt:
-            kept = predictor.unfinished(path)
-            if kept is None:
-                raise
-            raise KeyboardInterrupt(
-                f"scores so far are kept in {kept.parent}, the same command goes on"
-            ) from None
-    return source, prediction
 
 
 def _answer(path: str, prediction: Prediction, predictor: Predictor) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from PIL import Image as PILImage
 from ips.data import ScenePatches
 from ips.errors import PatchError
 from ips.images import Image
-from ips.patches import Coords, ImagePatches, PatchSource
+from ips.patches import Coords, ImagePatches, PatchSource, PatchSubset
 
 Pixels = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
@@ -51,6 +51,8 @@ def overview(source: PatchSource, *, side: int = 800) -> Overview:
     is still large. Any other source is put together from its patches. Features have no pixels:
     they give a light canvas that shows where the patches are.
     """
+    while isinstance(source, PatchSubset):
+        source = source.source  # some patches of an image: the image is the same
     if isinstance(source, ImagePatches):
         return _of_image(source.image, side)
     if isinstance(source, ScenePatches):

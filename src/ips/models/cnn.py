@@ -17,7 +17,7 @@ from torch import Tensor
 from ips.models.net import Load, Net, Settings, check_load
 from ips.models.outputs import Output
 from ips.models.picture import grid_shape, whole_image
-from ips.models.table import ScoreTable
+from ips.models.table import ScoreTable, all_looked_at
 from ips.nn import Head, ResNet, evaluating
 from ips.patches import PatchSource, pad, release
 from ips.selection import Selection
@@ -82,9 +82,7 @@ class CNN(Net):
                 kept = a.mean(dim=0).topk(min(self.keep or len(source), len(source))).indices
                 rows.append(kept)
                 attention.append((a[:, kept] / a[:, kept].sum(dim=1, keepdim=True)).T)  # (K, T)
-            for table, source in zip(tables or [], sources, strict=False):
-                if table.progress is not None:
-                    table.progress(len(source))
+            all_looked_at(tables)
             indices, mask = pad(rows)
             a = pad(attention)[0].transpose(1, 2)  # (B, T, K)
             selection = Selection(indices, mask, a.mean(dim=1))

@@ -17,7 +17,7 @@ from ips.models.checks import check_source
 from ips.models.net import Load, Net, Settings, check_load
 from ips.models.outputs import Output
 from ips.models.picture import grid_shape, whole_image
-from ips.models.table import ScoreTable
+from ips.models.table import ScoreTable, all_looked_at
 from ips.nn import Aggregator, Head, ResNet, evaluating, sinusoidal_position
 from ips.patches import PatchSource, pad, release
 from ips.selection import Selection, perturbed_top_k
@@ -128,9 +128,7 @@ class DPSNet(Net):
                 best.append(scores[kept])
                 patches.append(source.read(kept.cpu()).to(self.device))
                 release(source)
-            for table, source in zip(tables or [], sources, strict=False):
-                if table.progress is not None:
-                    table.progress(len(source))
+            all_looked_at(tables)
             pixels, mask = pad(patches)
             selection = Selection(pad(rows)[0], mask, pad(best)[0])
             x = self.embed(pixels, mask)

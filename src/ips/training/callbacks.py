@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import math
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -89,6 +91,7 @@ class MetricsLog(Callback):
             **{f"train_{task}": score for task, score in learner.scores().items()},
             "lr": trainer.optimizers[0].param_groups[0]["lr"],
             "seconds": time.monotonic() - self._began,
+            "peak_mb": _peak_mb(),
         }
         epoch = trainer.current_epoch + 1
         row = {"epoch": str(epoch), "step": str(trainer.global_step)}
@@ -96,7 +99,7 @@ class MetricsLog(Callback):
         rows = [old for old in self._read() if int(old["epoch"]) < epoch]
         partial = self._path.with_suffix(".partial")
         with partial.open("w", newline="") as file:
-            writer = csv.DictWriter(file, fieldnames=list(row))
+            writer = csv.DictWriter(file, fieldnames=list(row), restval="nan")
             writer.writeheader()
             writer.writerows([*rows, row])
         partial.replace(self._path)
@@ -108,6 +111,18 @@ class MetricsLog(Callback):
             return []
         with self._path.open(newline="") as file:
             return list(csv.DictReader(file))
+
+
+def _peak_mb() -> float:
+    """Most memory held so far: of the GPU if there is one, else of this process."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 1e6
+    if sys.platform == "win32":  # which does not say
+        return math.nan
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB; bytes on a Mac
+    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
 
 
 class Watch(Callback):

@@ -6,6 +6,8 @@ test.json          task name to score
 model.safetensors  the final model, with its config in the header
 checkpoints/       what --resume goes on from
 figures/           pictures
+predictions.csv    the answers for all test images, once `ips report` has asked for them
+report.html        what `ips report` wrote
 tensorboard/       the same numbers for TensorBoard
 """
 

@@ -1,0 +1,211 @@
+"""`ips explain` from end to end, with a model of a second's training."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+from rich.console import Console
+from typer.testing import CliRunner
+
+from ips.cli import app
+from ips.cli.explain import _stems
+from ips.config import parse_config
+from ips.data import MegapixelMNIST
+from ips.predictor import load
+from ips.scores import ScoreFile
+from ips.training import train
+
+CONFIG: dict[str, Any] = {
+    "data": {"kind": "megapixel-mnist", "side": 200, "train": 8, "test": 4},
+    "patches": {"size": 50, "stride": 25},
+    "encoder": {"name": "thin-resnet", "stages": 1, "width": 8, "norm": True},
+    "select": {"keep": 4, "chunk": 4},
+    "aggregate": {"heads": 4, "position": True},
+    "train": {"epochs": 1, "batch": 4, "warmup": 0},
+    "tasks": {
+        "majority": {"kind": "multiclass", "classes": 10},
+        "multi": {"kind": "multilabel", "classes": 10},
+    },
+    "readout": "multi",
+}
+ENDS = ["-classes.png", "-gallery.png", "-map.tif", "-overlay.png", "-patches.csv", ".geojson"]
+
+
+class Outcome:
+    def __init__(self, *words: str | Path) -> None:
+        result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+        self.code, self.out, self.err = result.exit_code, result.stdout, result.stderr
+
+
+def refused(*words: str | Path) -> str:
+    """The one sentence that a mistake gets."""
+    outcome = Outcome(*words)
+    assert outcome.code == 1, outcome.out + outcome.err
+    lines = [line for line in outcome.err.splitlines() if line.startswith("ips: ")]
+    assert len(lines) == 1, outcome.err
+    return lines[0].removeprefix("ips: ")
+
+
+def written(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a trained run and a picture of 7 x 7 patches."""
+    folder = tmp_path_factory.mktemp("home")
+    train(parse_config(CONFIG, source="test"), folder / "run", console=Console(quiet=True))
+    Image.fromarray(MegapixelMNIST(200, count=1)[0][0].dense()).save(folder / "digits.png")
+    return folder
+
+
+def test_it_writes_what_it_says(home: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "out"
+    outcome = Outcome("explain", home / "run", home / "digits.png", "--out", out)
+    assert outcome.code == 0, outcome.err
+    assert "majority" in outcome.out
+    assert written(out) == sorted(f"digits{end}" for end in ENDS)
+    for end in ENDS:
+        if end.endswith(".png"):
+            with Image.open(out / f"digits{end}") as picture:
+                assert min(picture.size) > 200
+    seen = load(home / "run").predict(home / "digits.png")
+    with (out / "digits-patches.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == 49
+    np.testing.assert_allclose(
+        [float(line["attention_multi"]) for line in lines], seen.everywhere["multi"], rtol=1e-4
+    )
+    kept = {int(line["index"]) for line in lines if line["selected"] == "1"}
+    assert kept == set(seen.indices.tolist())
+    features = json.loads((out / "digits.geojson").read_text())["features"]
+    assert [f["properties"]["measurements"]["patch"] for f in features] == seen.indices.tolist()
+    assert tifffile.imread(out / "digits-map.tif").shape == (200, 200)
+
+
+def test_its_choices(home: Path, tmp_path: Path) -> None:
+    words = ("explain", home / "run", home / "digits.png", "--out", tmp_path)
+    assert Outcome(*words, "--all-patches", "--task", "multi", "--top", "1").code == 0
+    features = json.loads((tmp_path / "digits.geojson").read_text())["features"]
+    assert len(features) == 49
+    with tifffile.TiffFile(tmp_path / "digits-map.tif") as file:
+        assert json.loads(file.pages.first.description)["task"] == "multi"
+    with Image.open(tmp_path / "digits-gallery.png") as picture:
+        assert picture.height < 500  # one row
+
+
+def test_one_bad_image_does_not_stop_the_others(home: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "no.png"
+    outcome = Outcome("explain", home / "run", bad, home / "digits.png", "--out", tmp_path / "out")
+    assert outcome.code == 1
+    assert "no.png does not exist" in outcome.err
+    assert len(written(tmp_path / "out")) == len(ENDS)
+
+
+def test_images_of_one_name_do_not_share_files(tmp_path: Path) -> None:
+    assert _stems(tmp_path, ["x.png", "a/x.png", "x-2.png", "b.h5::x[1]"]) == [
+        "x",
+        "x-2",
+        "x-2-2",
+        "b.h5-x_1_",
+    ]
+
+
+@pytest.fixture(scope="module")
+def bags(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run trained on features, and a bag that does not say how large a patch is."""
+    folder = tmp_path_factory.mktemp("features")
+    rng = np.random.default_rng(0)
+    coords = np.stack([np.arange(12) % 4, np.arange(12) // 4], axis=1) * 256
+    for name in "abcd":
+        with h5py.File(folder / f"{name}.h5", "w") as file:
+            file["features"] = rng.random((12, 8), dtype=np.float32)
+            file["coords"] = coords
+            if name != "d":  # says how large a patch is
+                file["coords"].attrs["patch_size_level0"] = 256
+    lines = ["path,grade,split", "a.h5,0,train", "b.h5,1,train", "c.h5,0,test", "d.h5,1,test"]
+    (folder / "bags.csv").write_text("\n".join(lines))
+    config = {
+        "data": {"kind": "table", "csv": str(folder / "bags.csv")},
+        "encoder": {"name": "projector", "dim": 8},
+        "select": {"keep": 4, "chunk": 4},
+        "aggregate": {"heads": 4},
+        "train": {"epochs": 1, "batch": 2, "warmup": 0},
+        "tasks": {"grade": {"kind": "multiclass", "classes": 2}},
+    }
+    train(parse_config(config, source="test"), folder / "run", console=Console(quiet=True))
+    return folder
+
+
+class TestFeatures:
+    """Bags without pixels: what can be shown of them is."""
+
+    def test_with_places(self, bags: Path, tmp_path: Path) -> None:
+        outcome = Outcome("explain", bags / "run", bags / "c.h5", "--out", tmp_path)
+        assert outcome.code == 0, outcome.err
+        ends = ("-map.tif", "-overlay.png", "-patches.csv", ".geojson")
+        assert written(tmp_path) == sorted(f"c{end}" for end in ends)
+        assert "c.h5: holds features, not pixels: there is no gallery" in outcome.err
+
+    def test_that_do_not_say_how_large_a_patch_is(self, bags: Path, tmp_path: Path) -> None:
+        outcome = Outcome("explain", bags / "run", bags / "d.h5", "--out", tmp_path)
+        assert outcome.code == 0, outcome.err
+        assert written(tmp_path) == ["d-overlay.png", "d-patches.csv"]
+        assert "there is no GeoJSON and no TIFF" in outcome.err
+
+
+class TestMistakes:
+    def test_over_an_image_that_is_read(self, home: Path, tmp_path: Path) -> None:
+        images = [tmp_path / name for name in ("x.png", "x-overlay.png")]
+        for image in images:
+            shutil.copy(home / "digits.png", image)
+        told = refused("explain", home / "run", *images, "--out", tmp_path)
+        assert "x-overlay.png, which is to be looked at: give another folder" in told
+        assert written(tmp_path) == ["x-overlay.png", "x.png"]
+
+    def test_a_file_in_the_place_of_the_folder(self, home: Path, tmp_path: Path) -> None:
+        (tmp_path / "out").touch()
+        words = ("explain", home / "run", home / "digits.png", "--out", tmp_path / "out")
+        assert refused(*words) == f"--out {tmp_path / 'out'}: that is a file: give a folder"
+
+    def test_a_task_that_there_is_not(self, home: Path, tmp_path: Path) -> None:
+        words = ("explain", home / "run", home / "digits.png", "--out", tmp_path, "--task", "x")
+        assert refused(*words) == (
+            "--task x: the model has no such task: take one of majority, multi"
+        )
+
+    def test_no_run(self, home: Path, tmp_path: Path) -> None:
+        words = ("explain", tmp_path / "none", home / "digits.png", "--out", tmp_path / "out")
+        assert "no such run folder" in refused(*words)
+        assert not (tmp_path / "out").exists()
+
+
+def test_interrupted_it_says_what_is_kept_and_goes_on(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    words = ("explain", home / "run", home / "digits.png", "--out", tmp_path)
+    monkeypatch.setattr("ips.predictor._LARGE", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(ScoreFile, "add", stop)
+        outcome = Outcome(*words)
+    assert outcome.code == 130
+    assert outcome.err.splitlines()[-1] == (
+        f"interrupted: scores so far are kept in {home / 'run' / 'unfinished'}, "
+        "the same command goes on"
+    )
+    assert len(list((home / "run" / "unfinished").iterdir())) == 1
+    assert Outcome(*words).code == 0
+    assert not list((home / "run" / "unfinished").iterdir())
+    assert written(tmp_path) == sorted(f"digits{end}" for end in ENDS)

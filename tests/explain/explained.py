@@ -1,0 +1,43 @@
+"""Explanations with made-up numbers, for tests of what is written of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ips.explain import Explanation
+from ips.patches import PatchSource
+
+
+def explained(
+    source: PatchSource,
+    *,
+    keep: int = 3,
+    classes: int | None = None,
+    tasks: tuple[str, ...] = ("grade",),
+    names: list[str] | None = None,
+    title: str = "a title",
+) -> Explanation:
+    """As a predictor would make it."""
+    rng = np.random.default_rng(0)
+    everywhere = {task: rng.dirichlet(np.full(len(source), 0.3)) for task in tasks}
+    mean = np.mean(list(everywhere.values()), axis=0)
+    indices = np.argsort(-mean)[:keep]
+    scores = None if classes is None else torch.from_numpy(rng.random((keep, classes)))
+    return Explanation(
+        name=source.name,
+        logits={},
+        probabilities={},
+        indices=torch.from_numpy(indices),
+        coords=source.coords[indices],
+        extent=source.extent,
+        attention=torch.from_numpy(mean[indices] / mean[indices].sum()),
+        task_attention={task: torch.from_numpy(a[indices]) for task, a in everywhere.items()},
+        patch_probabilities=scores,
+        patches=len(source),
+        source=source,
+        everywhere=everywhere,
+        named={task: {"low": 0.25, "<high>": 0.75} for task in tasks},
+        title=title,
+        names=names,
+    )

@@ -1,0 +1,223 @@
+"""Attention of all patches against the aggregator's own, and maps against a mean pixel by pixel."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ips.config import METHODS, Config, parse_config
+from ips.explain import (
+    attention_from_logits,
+    attention_map,
+    image_area,
+    percentiles,
+)
+from ips.explain.maps import mean_attention, raw_at
+from ips.images import open_image
+from ips.models import IPSNet
+from ips.patches import ImagePatches, MemoryPatches, PatchSource, PatchSubset, open_patches
+from ips.predictor import Predictor
+from ips.training import build_model, resolve
+from ips.training.build import Data
+
+Floats = npt.NDArray[np.float64]
+SIDE, PATCH = 3, 24  # 3 x 3 patches of 24 px
+
+
+class Noise:
+    """Two images of noise; ``blank`` of the patches are of one colour."""
+
+    def __init__(self, blank: int = 0) -> None:
+        self.blank = blank
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> tuple[MemoryPatches, dict[str, Tensor]]:
+        rng = np.random.default_rng(index)
+        patches = rng.integers(0, 256, (SIDE * SIDE, 1, PATCH, PATCH), dtype=np.uint8)
+        patches[: self.blank] = 0
+        row, column = np.divmod(np.arange(SIDE * SIDE), SIDE)
+        coords = np.stack([column, row], axis=1) * PATCH
+        source = MemoryPatches(torch.from_numpy(patches), coords=coords, name="noise")
+        return source, {"a": torch.tensor(0), "b": torch.tensor(1)}
+
+
+def config(method: str = "ips", **select: object) -> Config:
+    values = {
+        "method": method,
+        "encoder": {"name": "thin-resnet", "stages": 2, "width": 8, "norm": True},
+        "patches": {"size": PATCH},
+        "select": {"keep": None if method == "deepmil" else 3, "chunk": 2, **select},
+        "dps": {"scale": 1.0, "samples": 5},
+        "aggregate": {"heads": 4, "position": True},
+        "tasks": {name: {"kind": "multiclass", "classes": 2} for name in "ab"},
+    }
+    return parse_config(values, source="noise")
+
+
+def predictor(method: str = "ips", blank: int = 0, **select: object) -> Predictor:
+    settings = config(method, **select)
+    return Predictor(build_model(resolve(settings, Data(Noise(blank), Noise(blank), {}))), settings)
+
+
+class TestAttentionOfAllPatches:
+    @pytest.mark.parametrize("method", ["ips", "ips-deepmil"])
+    def test_is_the_aggregators_over_all_of_them(self, method: str) -> None:
+        source, _ = Noise()[0]
+        ready = predictor(method)
+        net = ready.net
+        assert isinstance(net, IPSNet)
+        seen = ready.explain(source)
+        with torch.no_grad():
+            there = torch.ones(1, len(source), dtype=torch.bool)
+            x = net.embed(source.patches.unsqueeze(0), there)
+            placed = net._placed(x, torch.arange(len(source))[None])
+            naive = net.aggregator(placed, there).attention[0].mean(dim=1)  # (T, N)
+        for task, expected in zip("ab", naive, strict=True):
+            np.testing.assert_allclose(seen.everywhere[task], expected.numpy(), atol=1e-5)
+        assert not np.allclose(seen.everywhere["a"], seen.everywhere["b"], atol=1e-4)
+        np.testing.assert_allclose(
+            mean_attention(seen.everywhere), naive.mean(dim=0).numpy(), atol=1e-5
+        )
+
+    def test_the_patches_kept_share_it_as_the_answer_does(self) -> None:
+        seen = predictor("ips-deepmil").predict(Noise()[1][0])  # one channel a task
+        for task, values in seen.task_attention.items():
+            part = seen.everywhere[task][seen.indices.numpy()]
+            np.testing.assert_allclose(part / part.sum(), values.numpy(), atol=1e-5)
+
+    def test_one_channel_counts_for_every_task(self) -> None:
+        logits = torch.randn(7, 1)
+        seen = attention_from_logits(logits, ["a", "b"])
+        expected = logits[:, 0].double().softmax(0).numpy()
+        np.testing.assert_allclose(seen["a"], expected)
+        np.testing.assert_allclose(seen["b"], expected)
+
+    def test_patches_passed_over_get_none(self) -> None:
+        ready = predictor(blank=4, skip_blank=True)
+        seen = ready.explain(Noise(4)[0][0])
+        for values in seen.everywhere.values():
+            assert (values[:4] == 0).all()
+            assert (values[4:] > 0).all()
+            assert values.sum() == pytest.approx(1)
+        seen = ready.explain(Noise(SIDE * SIDE)[0][0])  # nothing tells these apart
+        np.testing.assert_allclose(seen.everywhere["a"], 1 / (SIDE * SIDE))
+
+    @pytest.mark.parametrize("skip_blank", [False, True])
+    @pytest.mark.parametrize("method", METHODS)
+    def test_every_method_has_a_map(self, method: str, skip_blank: bool) -> None:
+        source, _ = Noise()[0]
+        seen = predictor(method, skip_blank=skip_blank).explain(source)
+        for values in seen.everywhere.values():
+            assert values.shape == (SIDE * SIDE,)
+            assert values.sum() == pytest.approx(1, abs=1e-5)
+        assert seen.map("a").values.shape == (SIDE, SIDE)
+        assert np.isfinite(seen.map().values).all()
+        assert len(seen.to_geojson()["features"]) == len(seen.indices)
+        seen_by_it = set(np.flatnonzero(seen.everywhere["a"]))
+        if method in ("ips", "topmil", "ips-deepmil", "deepmil"):
+            assert len(seen_by_it) == SIDE * SIDE
+        else:  # what it did not select got nothing
+            assert seen_by_it <= set(seen.indices.tolist())
+
+
+def naive_map(source: PatchSource, values: Floats, cell: int) -> tuple[Floats, Floats]:
+    """Per pixel the mean of the patches over it, and per cell that of all (patch, pixel) pairs."""
+    assert source.extent is not None
+    low = source.coords.min(axis=0)
+    w, h = (source.coords.max(axis=0) + source.extent - low).tolist()
+    columns, rows = -(-w // cell), -(-h // cell)
+    total, count = np.zeros((2, rows * cell, columns * cell))
+    for (x, y), value in zip((source.coords - low).tolist(), values.tolist(), strict=True):
+        total[y : y + source.extent, x : x + source.extent] += value
+        count[y : y + source.extent, x : x + source.extent] += 1
+    with np.errstate(invalid="ignore"):
+        cells = [a.reshape(rows, cell, columns, cell).sum(axis=(1, 3)) for a in (total, count)]
+        return total / count, cells[0] / cells[1]
+
+
+class TestMaps:
+    @pytest.mark.parametrize(
+        ("patch", "stride", "level"),
+        [(8, 8, 0), (8, 4, 0), (8, 2, 0), (9, 3, 0), (8, 5, 0), (6, 11, 0), (8, 4, 1)],
+    )
+    def test_the_mean_where_patches_overlap(self, patch: int, stride: int, level: int) -> None:
+        image = open_image(np.zeros((61, 47), np.uint8))
+        source = ImagePatches(image, patch_size=patch, stride=stride, downsample=2.0**level)
+        values = np.random.default_rng(0).random(len(source))
+        got = attention_map(source, values)
+        assert got.cell == min(patch, stride) * 2**level
+        cell = int(got.cell)
+        pixels, expected = naive_map(source, values, cell)
+        np.testing.assert_allclose(got.values, expected)
+        if patch % stride == 0:  # then every pixel of a cell has the same patches over it
+            np.testing.assert_allclose(got.values.repeat(cell, 0).repeat(cell, 1), pixels)
+
+    def test_where_there_is_no_patch_there_is_no_value(self) -> None:
+        whole = open_patches(np.zeros((40, 40), np.uint8), patch_size=10)
+        source = PatchSubset(whole, np.array([0, 5, 15]))
+        got = attention_map(source, np.array([1.0, 2.0, 3.0])).values
+        assert got.shape == (4, 4)
+        assert [got[0, 0], got[1, 1], got[3, 3]] == [1, 2, 3]
+        assert np.isnan(got).sum() == 13
+
+    def test_it_lies_where_the_patches_are(self) -> None:
+        image = open_image(np.zeros((50, 70), np.uint8))
+        image.header = dataclasses.replace(image.header, bounds=(13, 7, 40, 30))
+        source = open_patches(image, patch_size=10, stride=5)
+        got = attention_map(source, np.ones(len(source)))
+        assert (got.offset, got.cell, got.values.shape) == ((13, 7), 5, (6, 8))
+        assert image_area(source) == (13, 7, 40, 30)
+        assert image_area(source, crop=False) == (0, 0, 70, 50)
+
+    def test_it_is_never_larger_than_asked(self) -> None:
+        source = open_patches(np.zeros((64, 64), np.uint8), patch_size=4)
+        values = np.random.default_rng(0).random(len(source))
+        coarse = attention_map(source, values, most=70)
+        assert (coarse.cell, coarse.values.shape) == (8, (8, 8))
+        fine = values.reshape(8, 2, 8, 2)
+        np.testing.assert_allclose(coarse.values, fine.mean(axis=(1, 3)))
+
+    def test_places_off_any_grid_do_not_make_it_fine(self) -> None:
+        coords = np.random.default_rng(0).integers(0, 10_000, (500, 2))
+        source = MemoryPatches(torch.rand(500, 4), coords=coords, extent=256, name="bag")
+        got = attention_map(source, np.full(500, 0.25))
+        assert got.values.size <= (10_256 / 32 + 1) ** 2
+        np.testing.assert_allclose(got.values[~np.isnan(got.values)], 0.25)
+
+    def test_features_in_one_row(self) -> None:
+        got = attention_map(MemoryPatches(torch.rand(5, 4)), np.arange(5.0))
+        assert got.values.tolist() == [[0, 1, 2, 3, 4]]
+
+
+class TestPercentiles:
+    def test_by_rank_whatever_the_size(self) -> None:
+        values = np.array([[1e-9, 0.0, 0.9], [1e-5, np.nan, 1e-7]])
+        scaled = percentiles(values)
+        np.testing.assert_allclose(scaled, [[0, 0, 1], [2 / 3, 0, 1 / 3]])
+        assert raw_at(values, [0, 1 / 3, 1]) == [1e-9, 1e-7, 0.9]
+
+    def test_what_differs_by_rounding_is_alike(self) -> None:
+        values = np.array([0.1, 0.1 * (1 + 1e-6), 0.5, 0.3])
+        assert percentiles(values)[:2].tolist() == [0, 0]
+
+    @given(st.lists(st.floats(0, 1), max_size=20))
+    def test_it_keeps_the_order(self, numbers: list[float]) -> None:
+        values = np.array(numbers, dtype=np.float64)
+        scaled = percentiles(values)
+        assert ((scaled >= 0) & (scaled <= 1)).all()
+        assert (scaled[values == 0] == 0).all()
+        order = np.argsort(values)
+        assert (np.diff(scaled[order]) >= 0).all()
+
+    def test_nothing_at_all(self) -> None:
+        assert percentiles(np.zeros((2, 2))).tolist() == [[0, 0], [0, 0]]
+        assert raw_at(np.zeros(3), [0, 1]) == [0, 0]

@@ -1,0 +1,108 @@
+"""The overlay: colour where the attention is, on any kind of bag, and in a notebook."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from explained import explained
+from PIL import Image as PILImage
+
+from ips.errors import PatchError
+from ips.explain import attention_map, draw_overlay, draw_top_patches
+from ips.explain.overlay import tinted
+from ips.patches import MemoryPatches, open_patches
+
+
+def box(mask: npt.NDArray[np.bool_]) -> tuple[int, int, int, int]:
+    """Left, top, right, bottom of what is True."""
+    y, x = np.nonzero(mask)
+    return int(x.min()), int(y.min()), int(x.max()) + 1, int(y.max()) + 1
+
+
+def test_colour_is_where_the_attention_is(tmp_path: Path) -> None:
+    source = open_patches(np.zeros((400, 400), np.uint8), patch_size=100)
+    attention = np.zeros(16)
+    attention[6] = 1.0  # x 200, y 100
+    draw_overlay(tmp_path / "o.png", source, {"grade": attention}, title="a title")
+    page = np.asarray(PILImage.open(tmp_path / "o.png").convert("RGB")).astype(int)
+    left, top, right, bottom = box((page < 8).all(axis=2))
+    panel = page[top:bottom, left:right]
+    coloured = box((panel[..., 0] > 100) & (panel[..., 2] < 100))
+    shares = np.array(coloured) / ([right - left, bottom - top] * 2)
+    np.testing.assert_allclose(shares, [0.5, 0.25, 0.75, 0.5], atol=0.01)
+
+
+def test_opacity_goes_by_rank() -> None:
+    source = open_patches(np.zeros((10, 40), np.uint8), patch_size=10)
+    colours = tinted(attention_map(source, np.array([0.0, 1e-8, 1e-6, 0.9])))
+    assert colours.shape == (1, 4, 4)
+    assert colours[0, :2, 3].tolist() == [0, 0]
+    assert 0 < colours[0, 2, 3] < colours[0, 3, 3] < 255
+
+
+@pytest.mark.parametrize("tasks", [("a",), ("a", "b"), tuple("abcd")])
+def test_a_panel_for_each_task_and_their_mean(tmp_path: Path, tasks: tuple[str, ...]) -> None:
+    source = open_patches(np.zeros((60, 90), np.uint8), patch_size=10)
+    seen = explained(source, tasks=tasks)
+    draw_overlay(tmp_path / "o.png", source, seen.everywhere, title="$x_1$ [a]: <b>")
+    page = np.asarray(PILImage.open(tmp_path / "o.png").convert("L")) < 8
+    starts = np.diff(page.any(axis=0).astype(int)) == 1
+    panels = 1 if len(tasks) == 1 else 1 + len(tasks)
+    assert starts.sum() >= min(panels, 3)
+
+
+def test_features_have_a_map_too(tmp_path: Path) -> None:
+    coords = np.stack([np.arange(12) % 4, np.arange(12) // 4], axis=1) * 256
+    bag = MemoryPatches(torch.rand(12, 4), coords=coords, extent=256, name="bag.h5")
+    seen = explained(bag)
+    draw_overlay(tmp_path / "o.png", bag, seen.everywhere, title="bag")
+    assert np.asarray(PILImage.open(tmp_path / "o.png").convert("RGB")).std() > 5
+    with pytest.raises(PatchError, match=r"bag\.h5: holds features, not pixels"):
+        draw_top_patches(tmp_path / "g.png", seen, bag, seen.everywhere, title="bag")
+    assert explained(MemoryPatches(torch.rand(5, 4))).overlay().width > 300
+
+
+def test_the_gallery_shows_the_patches_with_most(tmp_path: Path) -> None:
+    grey = np.arange(16, dtype=np.uint8).repeat(100).reshape(16, 1, 10, 10) * 15
+    source = MemoryPatches(torch.from_numpy(grey))
+    attention = np.zeros(16)
+    attention[[3, 14]] = 0.25, 0.75
+    seen = explained(source, classes=3)
+    draw_top_patches(tmp_path / "g.png", seen, source, {"a": attention}, title="two")
+    page = np.asarray(PILImage.open(tmp_path / "g.png").convert("L"))
+    side = int(1.1 * 150) - 4
+    shown = [value for value in range(16) if (page == 15 * value).sum() > side * side]
+    assert shown == [3, 14]
+    assert box(page == 15 * 14)[0] < box(page == 15 * 3)[0]
+
+
+class TestNotebook:
+    def test_a_picture(self) -> None:
+        source = open_patches(np.zeros((60, 60), np.uint8), patch_size=10)
+        seen = explained(source)
+        with PILImage.open(io.BytesIO(seen._repr_png_())) as picture:
+            assert picture.format == "PNG"
+            assert picture.size == seen.overlay().size
+
+    def test_a_page_with_names_escaped(self) -> None:
+        source = open_patches(np.zeros((60, 60), np.uint8), patch_size=10)
+        page = explained(source, tasks=("<script>",))._repr_html_()
+        assert "<script>" not in page
+        assert "&lt;high&gt;: 0.750" in page
+        assert page.index("&lt;high&gt;") < page.index("low: 0.250")
+        found = re.search(r'src="data:image/png;base64,([^"]+)"', page)
+        assert found is not None
+        assert base64.b64decode(found[1]).startswith(b"\x89PNG")
+
+    def test_one_line_in_a_terminal(self) -> None:
+        source = open_patches(np.zeros((60, 60), np.uint8), patch_size=10)
+        assert repr(explained(source, title="a.png: grade low")) == (
+            "<Explanation of a.png: grade low>"
+        )
