@@ -215,6 +215,15 @@ class TaskConfig(_Section):
         return self
 
 
+_USUAL: dict[Any, dict[str, dict[str, Any]]] = {
+    "deepmil": {"select": {"keep": None}, "aggregate": {"hidden": 128}},
+    "deepmil-plus": {
+        "select": {"keep": None},
+        "aggregate": {"hidden": 1024, "head": [2048, 512]},
+    },
+}
+
+
 class Config(_Section):
     """A whole experiment."""
 
@@ -230,6 +239,20 @@ class Config(_Section):
     tasks: dict[str, TaskConfig] = _key(..., "what to predict, by name", min_length=1)
     readout: str | None = _key(None, "task from which to learn what class a patch shows")
     readout_head: list[int] = _key([128], "sizes of the hidden layers of that head")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_the_method_has_it(cls, values: Any) -> Any:
+        """What a method is unless told otherwise: DeepMIL has no selection, DeepMIL+ is larger."""
+        usual = _USUAL.get(values.get("method")) if isinstance(values, Mapping) else None
+        if usual is None:
+            return values
+        result = dict(values)
+        for section, keys in usual.items():
+            given = result.get(section, {})
+            if isinstance(given, Mapping):
+                result[section] = {**keys, **given}
+        return result
 
     @model_validator(mode="after")
     def _readout_is_a_task(self) -> Config:

@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ips.config import override, read_yaml
+from ips.config import Config, override, read_yaml
 from ips.errors import ConfigError
 
 SCALES = ("laptop", "paper")
@@ -74,8 +74,21 @@ def _read(name_or_file: str, *, scale: str | None) -> tuple[dict[str, Any], dict
                 f"{path}: scales.{chosen}={scales[chosen]!r}: expected the settings of that scale"
             )
         settings = dict(scales[chosen])
-        methods = settings.pop("methods", {}) | {}
+        methods = settings.pop("methods", {})
+        if not isinstance(methods, dict) or not all(isinstance(m, dict) for m in methods.values()):
+            raise ConfigError(
+                f"{path}: scales.{chosen}.methods={methods!r}: expected the settings of each method"
+            )
         return settings, methods
     if scale is not None:
         raise ConfigError(f"{path}: has no scales: leave out --scale {scale}")
     return values, {}
+
+
+def shortened(config: Config, settings: Sequence[str]) -> Config:
+    """A recipe tried for few epochs: its warm-up gives way, one of the command line does not."""
+    given = {setting.partition("=")[0] for setting in settings}
+    fits = config.train.warmup_epochs < config.train.epochs
+    if fits or "train.epochs" not in given or "train.warmup" in given:
+        return config
+    return config.model_copy(update={"train": config.train.model_copy(update={"warmup": None})})

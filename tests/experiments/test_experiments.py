@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ips.config import METHODS
-from ips.errors import ConfigError
+from ips.config import METHODS, Config
+from ips.errors import ConfigError, IPSError
 from ips.experiments import EXPERIMENTS, Plan, experiment_named, run_experiment
 from ips.experiments import runner as module
-from ips.experiments.arms import Arm
+from ips.experiments.arms import Arm, Experiment
 from ips.experiments.efficiency import Cost, measure
 from ips.experiments.figures import draw_grid, draw_lines, draw_scores
 from ips.experiments.tables import Result, markdown, per_run, write_csv
-from ips.training import RunFolder
+from ips.training import RunFolder, build_data
 
 TINY = [
     "data.side=112",
@@ -29,7 +29,7 @@ TINY = [
     "train.warmup=0",
     "encoder.width=16",
     "encoder.stages=1",
-    "select.keep=2",
+    "patches.stride=28",
 ]
 
 
@@ -37,14 +37,24 @@ def quiet() -> Console:
     return Console(file=io.StringIO())
 
 
-def plan(folder: Path, name: str = "megapixel-mnist", **changes: object) -> Plan:
+SMALL = Experiment(
+    "small",
+    "two methods on tiny images",
+    {"laptop": "megapixel-mnist"},
+    lambda scale: [
+        Arm(label, (f"method={label}", "select.keep=2"), {"M": "2", "N": "16"})
+        for label in ("rps", "topmil")
+    ],
+    common={"laptop": tuple(TINY)},
+)
+
+
+def plan(folder: Path, experiment: Experiment = SMALL, **changes: object) -> Plan:
     values: dict[str, object] = {
-        "experiment": EXPERIMENTS[name],
+        "experiment": experiment,
         "scale": "laptop",
         "seeds": 2,
         "folder": folder,
-        "methods": ["rps", "topmil"],
-        "settings": [*TINY, "patches.stride=28"],
         "costs": False,
     }
     return Plan(**(values | changes))  # type: ignore[arg-type]
@@ -87,6 +97,8 @@ def test_the_papers_own_exceptions_are_in_the_arms() -> None:
     for config in configs("megapixel-mnist", "deepmil", "900"):
         assert config.aggregate.head == [128]  # type: ignore[attr-defined]
         assert config.aggregate.hidden == 128  # type: ignore[attr-defined]
+    sizes = Plan(EXPERIMENTS["patch-size"], "paper", seeds=1, folder=Path("x"))
+    assert {sizes.config(arm, 0).aggregate.inner for arm in sizes.arms()} == {512}
     for config in configs("traffic-signs", "deepmil-plus", "192"):
         assert config.aggregate.head == [2048, 512]  # type: ignore[attr-defined]
         assert config.aggregate.hidden == 1024  # type: ignore[attr-defined]
@@ -109,7 +121,8 @@ def test_it_trains_writes_and_goes_on_where_it_was(
     assert len((tmp_path / "table.md").read_text().splitlines()) == 2 + 2  # two lines so far
     monkeypatch.setattr(module, "train", real)
     before = {run: RunFolder(run).model.stat().st_mtime_ns for run in done}
-    paths = run_experiment(plan(tmp_path), console=quiet())
+    paths, failed = run_experiment(plan(tmp_path), console=quiet())
+    assert not failed
     assert all(RunFolder(run).model.stat().st_mtime_ns == t for run, t in before.items())
     assert all(path.stat().st_size > 0 for path in paths)
 
@@ -121,14 +134,40 @@ def test_it_trains_writes_and_goes_on_where_it_was(
     table = (tmp_path / "table.md").read_text()
     assert table.count("±") == len(arms) * 4
 
+    # other settings are another experiment: a finished run is not passed off as one of those
+    _, failed = run_experiment(plan(tmp_path, settings=["train.lr=0.01"]), console=quiet())
+    assert len(failed) == len(arms) * 2
+    assert all("was started with other settings (train.lr)" in sentence for sentence in failed)
+
+
+def test_what_fails_does_not_stop_the_rest_nor_shrink_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = module.train
+
+    def fails(config: Config, run: Path, **options: object) -> object:
+        if config.method == "rps":
+            raise IPSError("the loss became nan")
+        return real(config, run, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "train", fails)
+    _, failed = run_experiment(plan(tmp_path, seeds=1), console=quiet())
+    assert failed == ["rps M=2 N=16 seed 0: the loss became nan"]
+    assert "| topmil |" in (tmp_path / "table.md").read_text()
+    monkeypatch.setattr(module, "train", real)
+    run_experiment(plan(tmp_path, seeds=1, methods=["rps"]), console=quiet())
+    table = (tmp_path / "table.md").read_text()
+    assert "| rps |" in table
+    assert "| topmil |" in table
+
 
 def test_costs_are_measured_without_training() -> None:
-    arm = EXPERIMENTS["megapixel-mnist"].arms("laptop")[0]
-    values = plan(Path("x"), methods=[]).config(arm, 0).model_dump(mode="json")
-    cost = measure(values, 3)
+    arm = plan(Path("x")).arms()[1]
+    cost = measure(plan(Path("x")).config(arm, 0).model_dump(mode="json"), 3)
     assert cost.memory_gb > 0.05
+    assert cost.rest_ms > 0
     assert cost.select_ms is not None
-    assert cost.step_ms == cost.select_ms + cost.rest_ms > 0
+    assert cost.select_ms > 0
 
 
 def test_costs_are_kept_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,10 +178,13 @@ def test_costs_are_kept_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return Cost(memory_gb=1.5, select_ms=None, rest_ms=20.0)
 
     monkeypatch.setattr(module, "cost_of", once)
+    changes: dict[str, object] = {"scores": False, "costs": True, "methods": ["rps"]}
     for _ in range(2):
-        run_experiment(plan(tmp_path, scores=False, costs=True, methods=["rps"]), console=quiet())
-    assert len(asked) == len(plan(tmp_path, methods=["rps"]).arms())
+        run_experiment(plan(tmp_path, **changes), console=quiet())
+    assert len(asked) == 1
     assert "1.50" in (tmp_path / "table.md").read_text()
+    run_experiment(plan(tmp_path, **changes, settings=["train.batch=1"]), console=quiet())
+    assert len(asked) == 2  # what was measured was something else
 
 
 A = Arm("IPS", ("method=ips",), {"M": "5"}, {"majority": "98.9 ± 0.3"})
@@ -186,7 +228,18 @@ def test_the_figures_are_drawn(tmp_path: Path) -> None:
 def test_mistakes_are_told() -> None:
     with pytest.raises(ConfigError, match="nowhere: no such experiment: there are"):
         experiment_named("nowhere")
-    with pytest.raises(ConfigError, match="--methods dsp: megapixel-mnist has"):
+    with pytest.raises(ConfigError, match="--methods dsp: small has rps, topmil"):
         plan(Path("x"), methods=["dsp"]).arms()
+    with pytest.raises(ConfigError, match=r"--set select\.keep=3: select\.keep is what the lines"):
+        plan(Path("x"), settings=["select.keep=3"]).arms()
     with pytest.raises(ConfigError, match="camelyon16: there is no scale laptop, only paper"):
-        plan(Path("x"), "camelyon16", methods=[]).arms()
+        plan(Path("x"), EXPERIMENTS["camelyon16"]).arms()
+
+
+@pytest.mark.parametrize("name", ["megapixel-mnist", "memory-chunk", "traffic-signs"])
+def test_the_number_of_patches_shown_is_the_number_of_patches(name: str) -> None:
+    whole = plan(Path("x"), EXPERIMENTS[name])
+    for arm in whole.arms():
+        if (shown := arm.show["N"]) != "–":
+            config = whole.config(arm, 0)
+            assert len(build_data(config).train[0][0]) == int(shown.replace(",", ""))

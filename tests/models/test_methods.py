@@ -13,8 +13,9 @@ from rich.console import Console
 from torch import Tensor
 
 from ips.config import METHODS, Config, parse_config
+from ips.errors import ConfigError, PatchError
 from ips.explain import draw_attention
-from ips.models import LOADS
+from ips.models import LOADS, DPSNet, IPSNet
 from ips.patches import MemoryPatches
 from ips.predictor import Predictor, load
 from ips.training import build_model, evaluate, resolve, train
@@ -52,7 +53,7 @@ class Bars:
         return int(rng.integers(SIDE * SIDE))
 
 
-DATA = Data(Bars(64, seed=0), Bars(40, seed=1), {})
+DATA = Data(Bars(64, seed=0), Bars(200, seed=1), {})
 
 
 def config(method: str, **train: Any) -> Config:
@@ -86,7 +87,7 @@ def test_it_learns_predicts_and_explains(method: str, tmp_path: Path) -> None:
     train(config(method), tmp_path / "run", console=quiet(), data=DATA)
     scores, _, _ = evaluate(tmp_path / "run", console=quiet(), data=DATA)
     # chance is 0.5; at random the one patch that counts is seen in a quarter of the images
-    assert scores["bars"] >= (0.55 if method == "rps" else 0.8)
+    assert scores["bars"] >= (0.56 if method == "rps" else 0.8)
 
     predictor = load(tmp_path / "run")
     sources = [DATA.test[i][0] for i in range(8)]
@@ -161,11 +162,12 @@ def test_images_of_different_sizes_go_together(method: str) -> None:
     net.train()
     net.learn([whole, half], load="eager", seed=0).logits["bars"].sum().backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in net.parameters())
+    learning = [net.encoder, net.scorer] if isinstance(net, DPSNet) else [net.encoder]
+    for part in learning:
+        assert any(p.grad is not None and p.grad.any() for p in part.parameters())
 
 
 def test_methods_that_need_pixels_refuse_features() -> None:
-    from ips.errors import ConfigError, PatchError
-
     features = Data(_Features(), _Features(), {})
     for method in ("cnn", "dps"):
         values = config(method).model_dump(mode="json")
@@ -173,7 +175,7 @@ def test_methods_that_need_pixels_refuse_features() -> None:
         with pytest.raises(ConfigError, match=f"method={method} looks at images"):
             build_model(resolve(parse_config(values, source="x"), features))
     net = build_model(resolve(config("cnn"), DATA))
-    with pytest.raises(PatchError, match="holds features, not pixels"):
+    with pytest.raises(PatchError, match="patches are 8 features, but the model takes images"):
         net.predict(MemoryPatches(torch.rand(5, 8), name="bag"))
 
 
@@ -192,3 +194,48 @@ def test_a_predictor_of_any_method_says_how_far_it_is() -> None:
         Predictor(net, config(method)).predict(DATA.test[0][0], progress=heard.append)
         looked = method not in ("rps", "deepmil", "deepmil-plus")  # these need no look beforehand
         assert (heard[-1:] == [SIDE * SIDE]) == looked
+
+
+def test_at_random_every_image_has_a_draw_of_its_own() -> None:
+    net = build_model(resolve(config("rps"), DATA))
+    drawn = [tuple(net.predict(DATA.test[i][0]).indices.sort().values.tolist()) for i in range(20)]
+    assert len(set(drawn)) > 10
+    again = [tuple(net.predict(DATA.test[i][0]).indices.sort().values.tolist()) for i in range(20)]
+    assert drawn == again
+
+
+def test_where_all_are_kept_nothing_is_looked_at_first() -> None:
+    values = config("ips").model_dump(mode="json")
+    values["select"] |= {"keep": SIDE * SIDE, "skip_blank": False}
+    net = build_model(resolve(parse_config(values, source="x"), DATA))
+    assert isinstance(net, IPSNet)
+    net._score = None  # type: ignore[method-assign, assignment]
+    whole, _ = DATA.test[0]
+    half = MemoryPatches(whole.patches[:8], coords=whole.coords[:8], name="half")
+    chosen = net.choose([whole, half], load="eager", seed=0)
+    assert chosen.selection.indices[0].tolist() == list(range(SIDE * SIDE))
+    assert chosen.selection.mask.sum(dim=1).tolist() == [SIDE * SIDE, 8]
+    assert chosen.patches is not None
+    assert torch.equal(chosen.patches[1, :8], half.patches)
+
+
+def test_deepmil_is_deepmil_without_being_told() -> None:
+    for method, hidden, head in (("deepmil", 128, []), ("deepmil-plus", 1024, [2048, 512])):
+        own = parse_config({"method": method, "tasks": {"a": {}}}, source="x")
+        assert (own.select.keep, own.aggregate.hidden, own.aggregate.head) == (None, hidden, head)
+        assert parse_config(own.model_dump(mode="json"), source="y") == own
+    asked = {"method": "deepmil", "select": {"keep": 9}, "tasks": {"a": {}}}
+    assert parse_config(asked, source="x").select.keep == 9
+
+
+def test_a_cnn_tells_what_it_cannot_look_at() -> None:
+    net = build_model(resolve(config("cnn"), DATA))
+    whole, _ = DATA.test[0]
+    colour = MemoryPatches(whole.patches.expand(-1, 3, -1, -1), coords=whole.coords, name="colour")
+    with pytest.raises(PatchError, match=r"colour: patches are 3 channels .* takes images of 1"):
+        net.predict(colour)
+    some = MemoryPatches(whole.patches[:5], coords=whole.coords[:5], name="some")
+    with pytest.raises(PatchError, match="some: its 5 patches are no full grid"):
+        net.learn([some], load="eager", seed=0)
+    with pytest.raises(ConfigError, match=r"single patch \(or image, for a CNN\)"):
+        net.train().learn([whole], load="eager", seed=0)

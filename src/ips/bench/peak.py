@@ -57,7 +57,7 @@ def fresh(work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Resul
         except BrokenProcessPool as error:
             raise IPSError(
                 "the measuring process was ended from outside, most likely for want of memory: "
-                "take smaller images or a smaller --batch"
+                "take smaller images or a smaller batch"
             ) from error
 
 

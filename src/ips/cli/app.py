@@ -89,4 +89,16 @@ def main() -> None:
 
 
 # Each module adds its commands to `app` when it is imported.
-from ips.cli import bench, data, experiment, explain, predict, recipes, report, train  # noqa: E402, F401
+from ips.cli import (  # noqa: E402, F401
+    bench,
+    data,
+    data_slides,
+    experiment,
+    explain,
+    predict,
+    pretrain,
+    recipes,
+    report,
+    slides,
+    train,
+)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ips.cli.app import app, err, say, told
+from ips.cli.app import app, err, fail, say, show_table, told
 from ips.cli.train import Scale
 from ips.errors import ConfigError
 
@@ -46,7 +46,6 @@ def experiment(
     ] = None,
 ) -> None:
     """Run a table or figure of the paper; again, it goes on where it was."""
-    from ips.cli.app import show_table
     from ips.experiments import EXPERIMENTS, Plan, experiment_named, run_experiment
 
     if name is None:
@@ -65,12 +64,15 @@ def experiment(
         costs=part is not Part.scores,
         steps=steps,
     )
-    if not plan.arms():
-        raise ConfigError(f"--methods {methods}: nothing is left to do")
+    if not plan.scores and not plan.costs:
+        raise ConfigError(f"{name}: nothing in it is trained: leave out --part scores")
     try:
-        paths = run_experiment(plan, console=err)
+        paths, failed = run_experiment(plan, console=err)
     except KeyboardInterrupt:
         say(f"\ninterrupted: go on with the same command (results so far in {plan.folder})")
         raise typer.Exit(130) from None
-    say((plan.folder / "table.md").read_text())
-    say("written: " + ", ".join(map(str, paths)))
+    if paths:
+        say((plan.folder / "table.md").read_text())
+        say("written: " + ", ".join(map(str, paths)))
+    if failed:
+        fail("not all was done, " + "; ".join(failed))

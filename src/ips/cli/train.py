@@ -47,12 +47,12 @@ def train(
     from ips.cli.pictures import collector, draw_run, watcher
     from ips.config import parse_config
     from ips.explain import Highest
-    from ips.recipe import read_recipe
+    from ips.recipe import read_recipe, shortened
     from ips.training import build_data, evaluate
     from ips.training import train as train_run
 
     values = read_recipe(recipe, scale=scale, settings=set or [])
-    config = _shortened(parse_config(values, source=recipe), set or [])
+    config = shortened(parse_config(values, source=recipe), set or [])
     folder = run or Path("runs") / Path(recipe).stem
     data = build_data(config)
     try:
@@ -78,15 +78,6 @@ def evaluate(
 
     scores, _, config = evaluate_run(run, console=err)
     _report(scores, config, run)
-
-
-def _shortened(config: Config, settings: list[str]) -> Config:
-    """A recipe tried for few epochs: its warm-up gives way, one of the command line does not."""
-    given = {setting.partition("=")[0] for setting in settings}
-    fits = config.train.warmup_epochs < config.train.epochs
-    if fits or "train.epochs" not in given or "train.warmup" in given:
-        return config
-    return config.model_copy(update={"train": config.train.model_copy(update={"warmup": None})})
 
 
 def _report(scores: dict[str, float], config: Config, run: Path) -> None:

@@ -20,7 +20,7 @@ from ips.config import Config, parse_config
 from ips.models.selecting import SelectingNet
 from ips.training import build_data, build_model, build_task, resolve
 from ips.training.loading import collate
-from ips.training.module import total_loss
+from ips.training.module import freeze_norms, total_loss
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,10 @@ def measure(values: dict[str, Any], steps: int) -> Cost:
     torch.manual_seed(config.train.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     net = build_model(config).to(device).train()
+    if config.encoder.freeze_norm:
+        freeze_norms(net.encoder)
+    half = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}.get(config.train.precision)
+    autocast = torch.autocast(device.type, dtype=half, enabled=half is not None)
     optimizer = torch.optim.AdamW(net.parameters(), lr=config.train.lr)
     tasks = {name: build_task(task) for name, task in config.tasks.items()}
     clock = _CudaClock() if device.type == "cuda" else _WallClock()
@@ -70,13 +74,15 @@ def measure(values: dict[str, Any], steps: int) -> Cost:
             labels = {name: label.to(device) for name, label in labels.items()}
             optimizer.zero_grad()
             clock.start()
-            if isinstance(net, SelectingNet) and net.looks:
-                chosen = net.select(sources, load=load, seed=step)
-                select_ms.append(clock.lap())
-                output = net(chosen.patches, chosen.selection)
-            else:
-                output = net.learn(sources, load=load, seed=step)
-            total_loss(net, tasks, output, labels).backward()
+            with autocast:
+                if isinstance(net, SelectingNet) and net.looks:
+                    chosen = net.choose(sources, load=load, seed=step)
+                    select_ms.append(clock.lap())
+                    output = net(chosen.patches, chosen.selection)
+                else:
+                    output = net.learn(sources, load=load, seed=step)
+                loss = total_loss(net, tasks, output, labels)
+            loss.backward()
             rest_ms.append(clock.lap())
             optimizer.step()
 

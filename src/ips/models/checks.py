@@ -10,12 +10,12 @@ from ips.nn import FeatureProjector, ResNet
 from ips.patches import PatchSource
 
 
-def check_source(encoder: nn.Module, source: PatchSource) -> None:
+def check_source(encoder: nn.Module, source: PatchSource, *, extra: int = 0) -> None:
     """Whether ``encoder`` can look at these patches; if not, say what it can look at."""
     if not len(source):
         raise PatchError(f"{source.name}: there is no patch in it to look at")
     if isinstance(encoder, ResNet):
-        expected = encoder.channels
+        expected = encoder.channels - extra  # channels that the model adds itself
         if len(source.shape) != 3 or source.shape[0] != expected:
             raise PatchError(
                 f"{source.name}: patches are {_words(source.shape)}, but the model takes images "
@@ -56,8 +56,8 @@ def check_batch(encoder: nn.Module, patches: int) -> None:
         isinstance(part, nn.BatchNorm1d) and part.training for part in encoder.modules()
     ):
         raise ConfigError(
-            "a step with a single patch has no statistics for a BatchNorm: take select.keep of 2 "
-            "or more, or a train.batch that leaves no image over"
+            "a step with a single patch (or image, for a CNN) has no statistics for a BatchNorm: "
+            "take select.keep of 2 or more, or a train.batch that leaves no image over"
         )
 
 

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ips.models.checks import check_batch, check_source
 from ips.models.net import Load, Net, Settings, check_load
 from ips.models.outputs import Output
 from ips.models.picture import grid_shape, whole_image
@@ -93,6 +94,8 @@ class CNN(Net):
         """The encoder's last map of every image, ``(1, D, h, w)``; equal images go together."""
         images = []
         for source in sources:
+            check_source(self.encoder, source, extra=int(self.position))
+            grid_shape(source)  # a sample of patches is no image
             images.append(whole_image(source, device=self.device))
             release(source)
         assert isinstance(self.encoder, ResNet)
@@ -117,6 +120,7 @@ class CNN(Net):
     def _classify(self, maps: Sequence[Tensor]) -> dict[str, Tensor]:
         assert isinstance(self.encoder, ResNet)
         pooled = torch.cat([self.encoder.pooled(m) for m in maps])  # (B, D)
+        check_batch(self.encoder, len(pooled))
         z = self.encoder.norm(pooled)
         return {task: head(z) for task, head in zip(self.tasks, self.heads, strict=True)}
 

@@ -32,12 +32,12 @@ def whole_image(source: PatchSource, *, device: torch.device) -> Tensor:
             f"{source.name}: {W:,} x {H:,} px are too many to look at as one image: read it at a "
             "coarser patches.level, or take method=ips"
         )
-    image = torch.zeros(C, H, W, dtype=torch.uint8, device=device)
+    image = np.zeros((C, H, W), dtype=np.uint8)  # put together in host memory, and sent once
     for part in torch.arange(len(source)).split(16 * micro_batch(source.shape, device)):
-        patches = source.read(part).to(device)
+        patches = source.read(part).cpu().numpy()
         for (x, y), patch in zip(corners[part.numpy()].tolist(), patches, strict=True):
             image[:, y : y + h, x : x + w] = patch
-    return image
+    return torch.from_numpy(image).to(device)
 
 
 def grid_shape(source: PatchSource) -> tuple[int, int]:

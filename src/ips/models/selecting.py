@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Required, Unpack
+from zlib import crc32
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ from ips.models.outputs import Output, Selected, join
 from ips.models.shortlist import Shortlist
 from ips.models.table import ScoreTable, empty_table
 from ips.nn import Head, evaluating
-from ips.patches import PatchSource, pad, release
+from ips.patches import PatchSource, in_memory, pad, release
 from ips.selection import Mode, Selection
 
 
@@ -86,9 +87,23 @@ class SelectingNet(Net):
         self, sources: Sequence[PatchSource], *, load: Load, seed: int, progress: float = 0.0
     ) -> Output:
         """Select, then embed and aggregate with gradients (Algorithm 1)."""
-        chosen = self.select(sources, load=load, seed=seed)
+        chosen = self.choose(sources, load=load, seed=seed)
         output: Output = self(chosen.patches, chosen.selection)
         return output
+
+    def choose(self, sources: Sequence[PatchSource], *, load: Load, seed: int) -> Selected:
+        """What to learn from: M selected patches, or simply all where there are no more than M."""
+        few = self.keep is None or all(len(source) <= self.keep for source in sources)
+        if not few or self.skip_blank:
+            return self.select(sources, load=load, seed=seed)
+        check_load(load)
+        for source in sources:
+            check_source(self.encoder, source)
+        patches, mask = pad([in_memory(source).patches.to(self.device) for source in sources])
+        for source in sources:
+            release(source)
+        indices = torch.arange(mask.shape[1], device=self.device) * mask  # (B, N)
+        return Selected(Selection(indices, mask, mask / mask.sum(dim=1, keepdim=True)), patches)
 
     def answer(
         self,
@@ -165,7 +180,7 @@ class SelectingNet(Net):
         choosable = [table.choosable() for table in tables]
         logits, _ = pad([logits.to(self.device) for logits, _ in choosable])  # (B, N, S)
         mask, _ = pad([shown.to(self.device) for _, shown in choosable])  # (B, N)
-        order = selection.shuffled(mask, seed=seed)
+        order = selection.shuffled(mask, seed=[seed + self._own_chance(s) for s in sources])
         choose = getattr(selection, self.mode)
         chosen: Selection = choose(logits, keep=M, chunk=self.chunk, mask=mask, order=order)
         chosen = chosen.trimmed()
@@ -176,6 +191,10 @@ class SelectingNet(Net):
             return Selected(selection=chosen, embeddings=pad(found)[0])  # (B, K, D)
         patches = [s.read(i.cpu()).to(self.device) for s, i in zip(sources, kept, strict=True)]
         return Selected(selection=chosen, patches=pad(patches)[0])
+
+    def _own_chance(self, source: PatchSource) -> int:
+        """At random each image has a draw of its own, or a test would look at M places in all."""
+        return crc32(source.name.encode()) if self.mode == "random" else 0
 
     def _score(
         self,

@@ -58,5 +58,7 @@ class _PerturbedTopK(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         places, noise = ctx.saved_tensors
         gain = grads[0].gather(2, places).sum(dim=1)  # (B, R): <gradient, Y of the sample>
+        # E[Z] = 0, so that a constant changes nothing but the noise: that of the mean is the least
+        gain = gain - gain.mean(dim=1, keepdim=True)
         grad = torch.einsum("br,brn->bn", gain, noise) / (noise.shape[1] * ctx.sigma)
         return grad, None, None, None

@@ -5,6 +5,8 @@ Letters: B images, N patches of an image, S score channels of a patch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -28,7 +30,7 @@ def scores(logits: Tensor, mask: Tensor) -> Tensor:
     return attention.masked_fill(absent, 0.0).mean(dim=-1)  # (B, N)
 
 
-def shuffled(mask: Tensor, *, seed: int) -> Tensor:
+def shuffled(mask: Tensor, *, seed: int | Sequence[int]) -> Tensor:
     """A seeded order of the patches of each image, absent ones last.
 
     The order decides which patches meet in a step of the iterative selection, and which of two
@@ -37,15 +39,16 @@ def shuffled(mask: Tensor, *, seed: int) -> Tensor:
 
     Args:
         mask: ``(B, N)``, True where there is a patch.
-        seed: the same seed gives the same order on every device.
+        seed: the same seed gives the same order on every device; or one for each image.
 
     Returns:
         ``(B, N)`` patch numbers.
     """
     order = torch.empty(mask.shape, dtype=torch.int64)
-    for row, present in zip(order, mask.cpu(), strict=True):
+    seeds = [seed] * len(mask) if isinstance(seed, int) else seed
+    for row, present, own in zip(order, mask.cpu(), seeds, strict=True):
         numbers, absent = present.nonzero()[:, 0], (~present).nonzero()[:, 0]
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(own)
         shuffle = torch.randperm(len(numbers), generator=generator)
         row.copy_(torch.cat([numbers[shuffle], absent]))
     return order.to(mask.device)

@@ -25,6 +25,13 @@ Batch = tuple[list[PatchSource], dict[str, Tensor]]
 Seen = Callable[[Sequence[PatchSource], Output, Selection], None]
 
 
+def freeze_norms(encoder: nn.Module) -> None:
+    """Let BatchNorms keep their statistics."""
+    for part in encoder.modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            part.eval()
+
+
 def total_loss(
     net: Net, tasks: Mapping[str, Task], output: Output, labels: Mapping[str, Tensor]
 ) -> Tensor:
@@ -76,9 +83,7 @@ class Learner(L.LightningModule):
         """Start the epoch's sums; freeze what is to stay frozen."""
         self._reset()
         if self.freeze_norm:
-            for part in self.net.encoder.modules():
-                if isinstance(part, nn.modules.batchnorm._BatchNorm):
-                    part.eval()
+            freeze_norms(self.net.encoder)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Loss of a batch."""

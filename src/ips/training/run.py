@@ -118,7 +118,7 @@ def _check_same(config: Config, folder: RunFolder) -> None:
     if changed:
         raise RunError(
             f"{folder.path}: was started with other settings ({', '.join(changed)}): resume with "
-            f"those in {folder.config.name}, or start a new run with another --run"
+            f"those in {folder.config.name}, or start anew in another folder"
         )
 
 

@@ -1,0 +1,143 @@
+"""From a folder of slides to a trained classifier and where it looked, in five commands.
+
+    python examples/whole_slides.py                       # in runs/whole-slides
+    python examples/whole_slides.py --folder /tmp/try --slides 8 --epochs 2     # quickly
+
+The slides are drawn (`ips data tissue-slides`); with your own, leave out the first command and write a
+CSV of paths and labels. Each command is what you would type; each goes on where it was, so the script
+can be interrupted and started again. At the end `summary.json` holds the AUC on held-out slides and
+how well the patches with abnormal nuclei were found, for features learnt with BYOL and for those of
+the same encoder untrained.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import ips
+from ips.data.tissue_slides import abnormal_patches, load_clusters
+from ips.explain.localisation import average_precision, hit_rate
+
+PATCH = 128  # px at 0.5 µm a pixel
+ENCODER = ["--encoder", "thin-resnet", "--width", "16", "--stages", "3"]
+CONFIG = """\
+data: {{kind: table, csv: {csv}}}
+encoder: {{name: projector, dim: 64}}
+select: {{keep: 32, chunk: 256, load: sequential}}
+aggregate: {{heads: 8, dropout: 0.1, attention_dropout: 0.1}}
+train: {{epochs: {epochs}, batch: 8, lr: 0.001, seed: {seed}}}
+tasks:
+  tumor: {{kind: binary, names: [normal, tumor]}}
+"""
+
+
+def command(*words: object) -> float:
+    """Run `ips ...` and show it; seconds that it took."""
+    line = [str(word) for word in words]
+    print("\n$ ips", shlex.join(line), flush=True)
+    begun = time.monotonic()
+    subprocess.run([sys.executable, "-m", "ips", *line], check=True)
+    return time.monotonic() - begun
+
+
+def feature_table(slides: Path, features: Path, target: Path) -> None:
+    """The table of slides with each slide's feature file in its place."""
+    with slides.open(newline="") as file, target.open("w", newline="") as out:
+        rows = list(csv.DictReader(file))
+        writer = csv.DictWriter(out, fieldnames=list(rows[0]))
+        writer.writeheader()
+        for row in rows:
+            path = (features / f"{Path(row['path']).stem}.h5").resolve()
+            writer.writerow(row | {"path": str(path)})
+
+
+def localisation(run: Path, table: Path, truth: Path) -> dict[str, float]:
+    """Over the test slides that have abnormal nuclei: do the attended patches hold them?"""
+    predictor = ips.load(run)
+    found = []
+    with table.open(newline="") as file:
+        rows = [r for r in csv.DictReader(file) if r["split"] == "test" and r["tumor"] == "1"]
+    for row in rows:
+        answer = predictor.predict(row["path"])
+        source = answer.source
+        clusters = load_clusters(truth / f"{Path(row['path']).stem}.geojson")
+        abnormal = abnormal_patches(clusters, source.coords, extent=source.extent or PATCH)
+        scores = np.asarray(answer.everywhere["tumor"])
+        top = int(abnormal.sum())
+        best = np.argsort(-scores)[:top]
+        found.append(
+            {
+                "average precision": average_precision(scores, abnormal),
+                "by chance": float(abnormal.mean()),
+                "hit rate of the top": hit_rate(best, abnormal),
+                "hit rate of the M selected": hit_rate(answer.indices.numpy(), abnormal),
+            }
+        )
+    return {key: float(np.mean([f[key] for f in found])) for key in found[0]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path, default=Path("runs/whole-slides"))
+    parser.add_argument("--slides", type=int, default=80)
+    parser.add_argument("--side", type=int, default=2048)
+    parser.add_argument("--epochs", type=int, default=40, help="of the classifier")
+    parser.add_argument("--pretrain-epochs", type=int, default=6)
+    options = parser.parse_args()
+    folder: Path = options.folder
+    data, tissue = folder / "data", folder / "tissue"
+    took = {}
+
+    took["draw"] = command(
+        "data", "tissue-slides", data, "--count", options.slides, "--side", options.side
+    )
+    took["tissue"] = command(
+        "slides", "tissue", data / "slides", "--out", tissue, "--patch-size", PATCH
+    )
+    shared = ["--coords", tissue / "patches", "--patch-size", PATCH]
+    byol = folder / "byol"
+    took["pretrain"] = command(
+        *("pretrain", data / "slides", "--run", byol, *shared, *ENCODER),
+        *("--patches-per-slide", 40, "--epochs", options.pretrain_epochs, "--batch", 64),
+        *("--optimizer", "adamw", "--tau", 0.99, "--hidden", 256, "--projection", 64, "--resume"),
+    )
+    summary: dict[str, object] = {}
+    for name, weights in {"byol": byol / "encoder.safetensors", "untrained": "none"}.items():
+        features, table = folder / f"features-{name}", folder / f"{name}.csv"
+        encoder = ENCODER if weights == "none" else []
+        took[f"features {name}"] = command(
+            *("slides", "features", data / "slides", "--out", features, *shared),
+            *("--crop", PATCH, "--weights", weights, *encoder),
+        )
+        feature_table(data / "slides.csv", features, table)
+        scores = []
+        for seed in range(3):
+            config = folder / f"{name}-{seed}.yaml"
+            text = CONFIG.format(csv=table.resolve(), epochs=options.epochs, seed=seed)
+            config.write_text(text)
+            run = folder / f"run-{name}-{seed}"
+            took[f"train {name} {seed}"] = command("train", config, "--run", run, "--resume")
+            auc = json.loads((run / "test.json").read_text())["tumor"]
+            scores.append({"auc": auc, **localisation(run, table, data / "truth")})
+        summary[name] = {
+            "runs": scores,
+            "mean": {key: float(np.mean([s[key] for s in scores])) for key in scores[0]},
+        }
+    summary["seconds"] = took
+    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    for name in ("byol", "untrained"):
+        print(f"\n{name}: {json.dumps(summary[name]['mean'], indent=2)}")  # type: ignore[index]
+    print(f"\nseconds in all: {sum(took.values()):.0f}; written: {folder / 'summary.json'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Learn from patches without labels, and store what was learnt as features."""

@@ -1,0 +1,233 @@
+"""Patches drawn at random from many slides, of which few are open at a time.
+
+Letters: b patches of a batch, n patches of a slide, C channels.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from ips.data.table import read_table
+from ips.errors import DataError, IPSError
+from ips.images import PillowImage
+from ips.images.tile_cache import CACHE_BYTES
+from ips.patches import ImagePatches, release
+from ips.pretraining.places import NoTissueError
+
+#: What is taken from a folder; a file that is named is read whatever it is called.
+SUFFIXES = (
+    *(".bmp", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", ".webp"),
+    *(".bif", ".mrxs", ".ndpi", ".scn", ".svs", ".svslide", ".vms", ".vmu", ".btf"),
+)
+#: Bytes of decoded pixels that a process holds of the slides it has open, about.
+OPEN_BYTES = 2**30
+#: A patch shows nothing if none of its channels varies by so many grey levels.
+BLANK_DEVIATION = 4.0
+#: How many other places of a slide are looked at for a patch that is not blank.
+_TRIES = 32
+
+Opener = Callable[[Path], ImagePatches]
+Draws = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Slide:
+    """A file to draw patches from.
+
+    Args:
+        path: of the file.
+        count: n.
+        held: bytes that are in memory while it is open, at most.
+    """
+
+    path: Path
+    count: int
+    held: int
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Slides to draw from, the channels they have, and those without tissue, with the reason."""
+
+    slides: list[Slide]
+    channels: int
+    left_out: list[str]
+
+
+def find_files(data: Sequence[Path]) -> list[Path]:
+    """The files that are meant, each once: itself, those in a folder, the rows of a CSV.
+
+    A CSV has a ``path`` column; of one with a ``split`` column the training rows are taken.
+    """
+    files: list[Path] = []
+    for entry in data:
+        if entry.is_dir():
+            found = sorted(file for file in entry.iterdir() if _is_image(file))
+            if not found:
+                raise DataError(
+                    f"{entry}: no image or slide in this folder, and folders in it are not looked "
+                    "into: give the one that holds the files"
+                )
+        elif entry.suffix.lower() == ".csv":
+            rows = read_table(entry, tasks=[])
+            found = [row.path for row in rows if row.split in (None, "train")]
+            if not found:
+                raise DataError(f"{entry}: no row has 'train' in its column `split`")
+        else:
+            found = [entry]
+        files += found
+    return list(dict.fromkeys(files))
+
+
+def collect(
+    files: Sequence[Path], open_file: Opener, *, progress: Callable[[], None] = lambda: None
+) -> Collection:
+    """Look at the header of every file; nothing of it stays in memory but a few numbers.
+
+    Args:
+        files: of :func:`find_files`.
+        open_file: makes the patches of a file.
+        progress: is called after every file.
+    """
+    slides: list[Slide] = []
+    left_out: list[str] = []
+    channels: dict[int, Path] = {}
+    for path in files:
+        try:
+            source = open_file(path)
+        except NoTissueError as error:
+            left_out.append(str(error))
+        else:
+            channels.setdefault(source.shape[0], path)
+            slides.append(Slide(path, len(source), _held(source)))
+            release(source)
+        progress()
+    if not slides:
+        raise DataError(f"none of {len(files)} slides has tissue, such as {left_out[0]}")
+    if len(channels) > 1:
+        raise DataError(
+            f"{channels[1]} is grey but {channels[3]} has colours: pre-train on one kind"
+        )
+    return Collection(slides, next(iter(channels)), left_out)
+
+
+def draw(slides: Sequence[Slide], *, per_slide: int, seed: int, epoch: int) -> Draws:
+    """The patches of an epoch, ``(draws, 2)`` as numbers of slide and patch, in random order.
+
+    Of each slide up to ``per_slide`` different patches. Slides come in groups that may be open
+    together, and the patches of a group are shuffled: up to 16 whole slides, or images of a
+    gigabyte in all, are mixed.
+    """
+    random = np.random.default_rng([seed, epoch])
+    order = random.permutation(len(slides))
+    ends = np.cumsum([slides[number].held for number in order])
+    groups = -(-int(ends[-1]) // OPEN_BYTES)
+    # by the middle of each slide's share, so that all groups are about equal
+    middles = ends - np.array([slides[number].held for number in order]) / 2
+    group = np.minimum((middles * groups / ends[-1]).astype(np.int64), groups - 1)
+    drawn = []
+    for now in range(groups):
+        rows = []
+        for number in order[group == now]:
+            count = slides[number].count
+            chosen = random.choice(count, min(count, per_slide), replace=False)
+            rows.append(np.stack([np.full_like(chosen, number), chosen], axis=1))
+        if rows:
+            drawn.append(random.permutation(np.concatenate(rows)))
+    return np.concatenate(drawn)
+
+
+class Reader(Dataset[Tensor]):
+    """Reads the patches of an epoch by number, and keeps the slides of the last ones open.
+
+    A worker gets a copy, and opens its own files.
+
+    Args:
+        slides: to read from.
+        open_file: makes the patches of a file.
+        draws: of :func:`draw`.
+        seed: of what is read instead of blank patches.
+        skip_blank: read another patch of the slide for one that is blank, and note that in
+            ``draws``; where none of a few is better, blank it stays.
+    """
+
+    def __init__(
+        self,
+        slides: Sequence[Slide],
+        open_file: Opener,
+        draws: Draws,
+        *,
+        seed: int,
+        skip_blank: bool,
+    ) -> None:
+        self.slides, self.open_file = slides, open_file
+        self.draws, self.seed, self.skip_blank = draws, seed, skip_blank
+        self._open: OrderedDict[int, ImagePatches] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self.draws)
+
+    def __getitems__(self, numbers: Sequence[int]) -> Tensor | IPSError:
+        """A batch for torch's loader; a mistake in the data comes back as a value.
+
+        Raised in a worker, torch would put the worker's traceback into its sentence.
+        """
+        try:
+            return self.read(numbers)
+        except IPSError as error:
+            return error
+
+    def read(self, numbers: Sequence[int]) -> Tensor:
+        """The patches with these numbers, ``(b, C, h, w)`` uint8."""
+        return torch.stack([self._patch(number) for number in numbers])
+
+    def close(self) -> None:
+        """Let all files go."""
+        while self._open:
+            release(self._open.popitem()[1])
+
+    def _patch(self, number: int) -> Tensor:
+        slide, patch = self.draws[number].tolist()
+        source = self._opened(slide)
+        first = source.read([patch])  # (1, C, h, w)
+        if not self.skip_blank or not blank(first):
+            return first[0]
+        random = np.random.default_rng([self.seed, number])
+        for other in random.integers(len(source), size=_TRIES).tolist():
+            if not blank(instead := source.read([other])):
+                self.draws[number, 1] = other
+                return instead[0]
+        return first[0]
+
+    def _opened(self, number: int) -> ImagePatches:
+        if number not in self._open:
+            self._open[number] = self.open_file(self.slides[number].path)
+        self._open.move_to_end(number)
+        while len(self._open) > 1 and sum(self.slides[n].held for n in self._open) > OPEN_BYTES:
+            release(self._open.popitem(last=False)[1])
+        return self._open[number]
+
+
+def blank(patches: Tensor) -> Tensor:
+    """Which of ``(b, C, h, w)`` show nothing, ``(b,)``: one colour but for the scanner's noise."""
+    deviation = patches.float().flatten(2).std(dim=2, correction=0)  # (b, C)
+    return (deviation < BLANK_DEVIATION).all(dim=1)
+
+
+def _is_image(path: Path) -> bool:
+    return path.is_file() and path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+
+
+def _held(source: ImagePatches) -> int:
+    width, height = source.image.dimensions
+    whole = isinstance(source.image, PillowImage)
+    return width * height * source.image.channels if whole else CACHE_BYTES
