@@ -89,7 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, default=Path("runs/whole-slides"))
     parser.add_argument("--slides", type=int, default=80)
-    parser.add_argument("--side", type=int, default=2048)
+    parser.add_argument("--side", type=int, default=4096)
     parser.add_argument("--epochs", type=int, default=40, help="of the classifier")
     parser.add_argument("--pretrain-epochs", type=int, default=6)
     options = parser.parse_args()

@@ -92,6 +92,7 @@ def main() -> None:
 from ips.cli import (  # noqa: E402, F401
     bench,
     data,
+    data_camelyon16,
     data_slides,
     experiment,
     explain,
@@ -100,5 +101,6 @@ from ips.cli import (  # noqa: E402, F401
     recipes,
     report,
     slides,
+    slides_features,
     train,
 )

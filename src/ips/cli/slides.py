@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from ips.patches.image import ImagePatches
     from ips.patches.tissue import Progress, Tissue
 
-slides = typer.Typer(help="Prepare whole slides: find their tissue.", no_args_is_help=True)
+slides = typer.Typer(
+    help="Prepare whole slides: find their tissue, store their features.", no_args_is_help=True
+)
 app.add_typer(slides, name="slides")
 
 _SUFFIXES = {
