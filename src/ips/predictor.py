@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -106,7 +107,7 @@ class Predictor:
         for path in (RunFolder(self._run).model, split_address(image)[0]):
             stat = path.stat()
             facts += [str(stat.st_size), str(stat.st_mtime_ns)]
-        key = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:24]
+        key = hashlib.sha256(os.fsencode("\n".join(facts))).hexdigest()[:24]
         return self._run / "unfinished" / f"{key}.scores"
 
     def class_name(self, task: str, number: int) -> str:

@@ -103,4 +103,5 @@ from ips.cli import (  # noqa: E402, F401
     slides,
     slides_features,
     train,
+    view,
 )

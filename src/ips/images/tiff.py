@@ -6,6 +6,7 @@ TIFF of a single strip is therefore decoded whole, and refused where that is too
 
 from __future__ import annotations
 
+import logging
 import weakref
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from ips.images.tile_cache import CACHE_BYTES, TileCache
 
 # Rows of tiles worth holding: under a row of patches, and under the next one that overlaps it.
 _ROWS = 4
+
+logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # our own sentence tells what is wrong
 
 _RGB = (tifffile.PHOTOMETRIC.RGB, tifffile.PHOTOMETRIC.YCBCR)
 

@@ -8,6 +8,7 @@ checkpoints/       what --resume goes on from
 figures/           pictures
 predictions.csv    the answers for all test images, once `ips report` has asked for them
 report.html        what `ips report` wrote
+viewer/            answers that `ips view` has already
 tensorboard/       the same numbers for TensorBoard
 """
 

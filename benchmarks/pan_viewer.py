@@ -1,0 +1,207 @@
+"""Pan through a thousand tiles of a slide of 16 gigapixels and of a small one in the viewer.
+
+    python benchmarks/pan_viewer.py                          # in runs/gigapixel
+    python benchmarks/pan_viewer.py --side 32768             # a smaller slide, to try it
+
+Each slide has a server process of its own; both are asked for the same places in turn, so that
+whatever else the machine does slows down both. Tiles of the image and of a made-up attention over
+it (one value per 256 px) are fetched, all of them wholly of tissue: white ones are faster, and the
+small slide has more that are partly white. One that was fetched before is at hand and does not
+count.
+Makes what is missing: the slides, and a small model. Linux only, for it reads /proc.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+from make_gigapixel import make_scene, write_slide
+from predict_gigapixel import make_model
+
+SMALL = 32_768
+TILE = 256
+
+
+class Server:
+    """A viewer of one slide in a process of its own."""
+
+    def __init__(self, run: Path, slide: Path) -> None:
+        command = [sys.executable, __file__, "--serve", str(run), str(slide)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        address = urlsplit(self.process.stdout.readline().strip())
+        self._root = address.path
+        self._connection = HTTPConnection(str(address.netloc), timeout=60)
+        number = json.loads(self.get("api/images"))["images"][0]["id"]
+        while "kept" not in (self.details(number).get("answer") or {}):
+            time.sleep(0.1)
+        self.number, self.zoom = number, self.details(number)["zoom"]
+        self._connection.close()  # it would be closed while the other server starts; it reopens
+
+    def details(self, number: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.get(f"api/images/{number}"))
+        return found
+
+    def get(self, address: str) -> bytes:
+        self._connection.request("GET", self._root + address)
+        response = self._connection.getresponse()
+        body = response.read()
+        if response.status != 200:
+            sys.exit(f"{address}: {response.status} {body!r}")
+        return body
+
+    def seconds(self, address: str) -> float:
+        begun = time.perf_counter()
+        self.get(address)
+        return time.perf_counter() - begun
+
+    def megabytes(self, what: str) -> float:
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) / 1e3 for line in lines if line.startswith(what))
+
+
+def inside(side: int) -> dict[int, list[tuple[int, int]]]:
+    """Column and row of the tiles wholly in a blob of tissue, by levels below the finest."""
+    scene = make_scene(side, levels=1, seed=0)
+    found: dict[int, list[tuple[int, int]]] = {}
+    for below in range(6):
+        tile = TILE * 2**below
+        for (x, y), radius in zip(scene.centres.tolist(), scene.radii.tolist(), strict=True):
+            for column in range(int((x - radius) // tile), int((x + radius) // tile) + 1):
+                for row in range(int((y - radius) // tile), int((y + radius) // tile) + 1):
+                    far = [
+                        abs((i + 0.5) * tile - at) + tile / 2 for i, at in ((column, x), (row, y))
+                    ]
+                    if np.hypot(*far) < 0.84 * radius:
+                        found.setdefault(below, []).append((column, row))
+    return found
+
+
+def tour(sides: dict[str, int], count: int) -> Iterator[tuple[int, dict[str, tuple[int, int]]]]:
+    """Tiles of both slides, as many levels below the finest; those of the small one once each."""
+    rng = np.random.default_rng(0)
+    tiles = {name: inside(side) for name, side in sides.items()}
+    small = [(below, at) for below, every in tiles["small"].items() for at in every]
+    order = [*rng.permutation(len(small)), *rng.integers(len(small), size=count)][:count]
+    for below, at in (small[i] for i in order):
+        other = tiles["big"][below]
+        yield below, {"small": at, "big": other[rng.integers(len(other))]}
+
+
+def pan(servers: dict[str, Server], sides: dict[str, int], count: int) -> dict[str, object]:
+    times: dict[tuple[str, str], list[float]] = {}
+    memory: dict[str, list[float]] = {}
+    seen: set[tuple[str, str]] = set()
+    for name, server in servers.items():
+        for kind in ("tiles", "attention"):
+            server.get(f"{kind}/{server.number}/0/0/0?task=0")
+        memory[name] = [server.megabytes("VmHWM")]
+    for step, (below, at) in enumerate(tour(sides, count)):
+        for kind in ("tiles", "attention"):
+            places = {
+                n: f"{s.number}/{s.zoom - below}/{at[n][0]}/{at[n][1]}" for n, s in servers.items()
+            }
+            took = {n: s.seconds(f"{kind}/{places[n]}?task=0") for n, s in servers.items()}
+            if not any((kind, place) in seen for place in places.values()):
+                for name in servers:
+                    times.setdefault((kind, name), []).append(took[name])
+            seen |= {(kind, place) for place in places.values()}
+        if step == count // 2:
+            for name, server in servers.items():
+                memory[name].append(server.megabytes("VmHWM"))
+    for name, server in servers.items():
+        memory[name].append(server.megabytes("VmHWM"))
+
+    medians = {key: statistics.median(found) for key, found in times.items()}
+    ratios = {
+        kind: medians[kind, "big"] / medians[kind, "small"] for kind in ("tiles", "attention")
+    }
+
+    return {
+        "tiles of each": count,
+        "pixels, big / small": (sides["big"] / sides["small"]) ** 2,
+        "pairs that count": len(times["tiles", "big"]),
+        "median time of an image tile, big / small": round(ratios["tiles"], 3),
+        "median time of an attention tile, big / small": round(ratios["attention"], 3),
+        "peak MB at the start, half-way and at the end": {
+            n: [round(m) for m in found] for n, found in memory.items()
+        },
+        "peak half-way and at the end / at the start": {
+            n: [round(m / start, 3) for m in later] for n, (start, *later) in memory.items()
+        },
+    }
+
+
+def serve_slide(run: Path, slide: Path) -> None:
+    """The viewer, with attention that no model computed: the look itself is not measured here."""
+    from ips.images import open_image
+    from ips.predictor import load
+    from ips.viewer import Library, serve
+    from ips.viewer.answers import Answer, key_of, save
+
+    predictor = load(run)
+    cells = max(open_image(slide).dimensions) // TILE
+    rng = np.random.default_rng(0)
+    answer = Answer(
+        patches=cells**2,
+        extent=TILE,
+        probabilities=[np.array([0.5], np.float32)],
+        maps=rng.random((2, cells, cells)).astype(np.float32),
+        cell=float(TILE),
+        offset=(0, 0),
+        kept=np.zeros((1, 2), np.int64),
+        attention=np.ones((2, 1), np.float32),
+        classes=None,
+    )
+    library = Library(predictor, run, [slide])
+    save(answer, run / "viewer" / f"{key_of(predictor, run, slide)}.safetensors")
+    serve(library, port=0, ready=lambda address: print(address, flush=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Pan through a slide and watch time and memory.")
+    parser.add_argument("--folder", type=Path, default=Path("runs/gigapixel"))
+    parser.add_argument("--side", type=int, default=131_072, help="of the slide in pixels")
+    parser.add_argument("--tiles", type=int, default=1000, help="of each kind and slide")
+    parser.add_argument("--serve", nargs=2, type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.serve:
+        serve_slide(*given.serve)
+        return
+    folder: Path = given.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    run = make_model(folder)
+    sides = {"big": given.side, "small": SMALL}
+    slides = {name: folder / f"slide-{side}.tif" for name, side in sides.items()}
+    for name, slide in slides.items():
+        if not slide.exists():
+            print(f"writing {slide}", file=sys.stderr)
+            write_slide(slide, side=sides[name])
+    servers: dict[str, Server] = {}
+    with tempfile.TemporaryDirectory() as copy:  # of the run, for what is made up
+        shutil.copy(run / "model.safetensors", copy)
+        try:
+            for name, slide in slides.items():
+                servers[name] = Server(Path(copy), slide)
+            print(json.dumps(pan(servers, sides, given.tiles), indent=2))
+        finally:
+            for server in servers.values():
+                server.process.terminate()
+                server.process.wait()
+
+
+if __name__ == "__main__":
+    main()

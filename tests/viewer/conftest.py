@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tifffile
+import torch
+from PIL import Image
+from viewer_files import CONFIG, NASTY, picture
+
+from ips.config import parse_config
+from ips.training import build_model
+from ips.training.store import save_model
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder: its model has learnt nothing, but looks at some patches more than at others."""
+    folder = tmp_path_factory.mktemp("viewer") / "run"
+    folder.mkdir()
+    config = parse_config(CONFIG, source="test")
+    torch.manual_seed(0)
+    net = build_model(config)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.mul_(3)  # or its attention would be nearly even
+    save_model(net, config, folder / "model.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of a PNG, a TIFF with a resolution and annotations, a nasty name, a broken file."""
+    folder = tmp_path_factory.mktemp("images")
+    Image.fromarray(picture(700, 500)).save(folder / "a.png")
+    tifffile.imwrite(
+        folder / "b.tif",
+        picture(600, 900, seed=1),
+        tile=(128, 128),
+        resolution=(40000, 40000),  # 0.25 micrometres a pixel
+        resolutionunit="CENTIMETER",
+    )
+    (folder / "b.geojson").write_text(
+        '{"type": "Feature", "properties": {"name": "here"}, "geometry": '
+        '{"type": "Polygon", "coordinates": [[[50, 60], [200, 60], [200, 300], [50, 60]]]}}'
+    )
+    Image.fromarray(picture(260, 260, seed=2)).save(folder / f"c {NASTY}.png")
+    (folder / "d.png").write_bytes(b"\x89PNG\r\n\x1a\n and then nothing that is a picture")
+    (folder / "secret.txt").write_text("SECRET")
+    return folder

@@ -1,0 +1,260 @@
+"""The page in a real browser, served by the command."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from viewer_files import NASTY
+
+sync_api = pytest.importorskip("playwright.sync_api")
+Page = sync_api.Page
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
+if CHROMIUM is None:
+    pytest.skip("there is no Chromium here", allow_module_level=True)
+
+COMMAND = "import ips.cli.view; from ips.cli import main; main()"
+
+
+@pytest.fixture(scope="module")
+def address(run: Path, images: Path) -> Iterator[str]:
+    """Where the page is; Ctrl-C ends it well."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "view", str(run), str(images), "--no-browser"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    with process:
+        assert process.stderr is not None
+        found = re.search(r"http://127\.0\.0\.1:\d+/\S+/", process.stderr.readline())
+        assert found is not None
+        yield found[0]
+        process.send_signal(signal.SIGINT)
+        process.stderr.read()
+        assert process.wait(30) == 0
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        options = ["--no-sandbox"] if os.geteuid() == 0 else []
+        with playwright.chromium.launch(executable_path=CHROMIUM, args=options) as browser:
+            yield browser
+
+
+@pytest.fixture
+def page(browser: Any, address: str) -> Iterator[Page]:
+    """The page with the first image answered; nothing may be written to the console."""
+    size = {"width": 1280, "height": 720}
+    with browser.new_context(viewport=size, reduced_motion="reduce") as context:
+        page = context.new_page()
+        trouble: list[str] = []
+        page.on("console", lambda message: trouble.append(message.text))
+        page.on("pageerror", lambda error: trouble.append(str(error)))
+        page.on("dialog", lambda dialog: trouble.append(dialog.message))
+        page.goto(address)
+        ready(page)
+        yield page
+        assert trouble == []
+
+
+def ready(page: Page) -> None:
+    """Wait until the image is answered, and all its tiles are there."""
+    page.wait_for_selector("#gallery li", timeout=30_000)
+    page.wait_for_function(
+        """() => {
+          const tiles = [...document.querySelectorAll("img.leaflet-tile")];
+          const layers = document.querySelectorAll(".leaflet-tile-pane > .leaflet-layer");
+          return layers.length === 2 && tiles.length > 1 && tiles.every(
+            ({ complete, naturalWidth, style }) =>
+              complete && naturalWidth === 256 && ["", "1"].includes(style.opacity)
+          );
+        }"""
+    )
+
+
+def drawn(page: Page) -> np.ndarray[Any, Any]:
+    """The pixels of the map."""
+    ready(page)
+    shot = page.locator("#map").screenshot(animations="disabled")
+    return np.asarray(Image.open(BytesIO(shot)).convert("RGB")).astype(int)
+
+
+def data(page: Page, name: str) -> float:
+    return float(page.get_attribute("#map", f"data-{name}") or "nan")
+
+
+def until(page: Page, what: str) -> None:
+    page.wait_for_function(f"() => document.getElementById('map').dataset.{what}")
+
+
+def choose(page: Page, number: int) -> None:
+    page.locator("#images li").nth(number).click()
+
+
+def test_the_page_opens_with_tiles_and_answers(page: Page) -> None:
+    assert page.title() == "a.png – ips view"
+    names = page.locator("#images .name").all_inner_texts()
+    assert names == ["a.png", "b.tif", f"c {NASTY}.png", "d.png"]
+    assert page.locator("#gallery li").count() == 6
+    assert "6 of 140 patches kept" in page.inner_text("#facts")
+    picture = drawn(page)
+    assert picture[360, 388].tolist() != picture[5, 5].tolist()
+
+
+def test_zoom_and_pan_move_the_map(page: Page) -> None:
+    zoom, x = data(page, "zoom"), data(page, "x")
+    before = drawn(page)
+    page.click(".leaflet-control-zoom-in")
+    until(page, f"zoom > {zoom + 0.9}")
+    assert np.abs(drawn(page) - before).mean() > 1
+    page.mouse.move(700, 400)
+    page.mouse.down()
+    page.mouse.move(500, 400, steps=4)
+    page.mouse.up()
+    until(page, f"x > {x + 10}")
+    page.mouse.wheel(0, -300)
+    until(page, f"zoom > {zoom + 1.1}")
+
+
+def test_opacity_and_top_change_what_is_drawn(page: Page) -> None:
+    page.locator("#top").fill("12")
+    page.wait_for_timeout(200)  # the slider is followed with a little delay
+    page.locator("#opacity").fill("0")
+    nothing = drawn(page)
+    page.locator("#opacity").fill("0.5")
+    half = drawn(page)
+    page.locator("#opacity").fill("1")
+    full = drawn(page)
+    a, b = np.abs(half - nothing).mean(), np.abs(full - nothing).mean()
+    assert b > 1.5 * a > 1
+    page.locator("#top").fill("7")
+    page.wait_for_timeout(200)
+    less = drawn(page)
+    assert 0 < (less != nothing).sum() < 0.5 * (full != nothing).sum()
+    page.select_option("#colours", "magma")
+    assert np.abs(drawn(page) - less).sum() > 0
+
+
+def test_the_task_changes_the_map_and_the_answer(page: Page) -> None:
+    page.locator("#opacity").fill("1")
+    pictures, texts = [], []
+    for name in ("shape", "marks", "all"):
+        page.get_by_role("radio", name=name).click()
+        assert page.get_attribute("#tasks [aria-checked=true]", "value") is not None
+        pictures.append(drawn(page))
+        texts.append(page.inner_text("#probabilities"))
+    assert np.abs(pictures[0] - pictures[1]).mean() > 0.5
+    assert np.abs(pictures[1] - pictures[2]).mean() > 0.1
+    assert "ring" in texts[0]
+    assert NASTY in texts[0]  # as it is, not as an element
+    assert "marks" in texts[2]
+    page.keyboard.press("t")
+    assert page.inner_text("#tasks [aria-checked=true]") == "shape"
+
+
+def test_a_click_in_the_gallery_goes_to_the_patch(page: Page) -> None:
+    zoom = data(page, "zoom")
+    for number in (0, 3):
+        button = page.locator("#gallery button").nth(number)
+        x, y = map(int, re.findall(r"[xy] (\d+)", button.get_attribute("title") or ""))
+        button.click()
+        until(page, f"x == {x + 25}")
+        assert data(page, "y") == y + 25
+        assert data(page, "zoom") > zoom
+        assert button.get_attribute("aria-current") == "true"
+
+
+def test_patches_of_one_class_can_be_shown(page: Page) -> None:
+    reads = page.locator("#gallery .read").all_inner_texts()
+    page.select_option("#classes", label=f"read as {reads[0]}")
+    assert page.locator("#gallery .read").all_inner_texts() == [r for r in reads if r == reads[0]]
+    outlined = drawn(page)
+    page.keyboard.press("o")
+    assert np.abs(drawn(page) - outlined).sum() > 0
+
+
+def test_a_broken_image_says_what_is_wrong_and_the_others_are_shown(page: Page) -> None:
+    choose(page, 3)
+    page.wait_for_selector("#notice:not([hidden])")
+    assert re.match(r"d\.png is of no known image format, or damaged", page.inner_text("#notice"))
+    assert page.locator("#images li").nth(3).inner_text().endswith("failed")
+    assert page.locator(".leaflet-tile").count() == 0
+    page.keyboard.press("k")
+    ready(page)
+    assert not page.is_visible("#notice")
+
+
+def test_nothing_in_a_name_becomes_an_element(page: Page) -> None:
+    choose(page, 2)
+    ready(page)
+    assert page.inner_text("#image-name") == f"c {NASTY}.png"
+    assert page.title() == f"c {NASTY}.png – ips view"
+    assert page.locator("img[src=x]").count() == 0
+
+
+def test_the_list_is_walked_by_keyboard_and_filtered(page: Page) -> None:
+    page.keyboard.press("ArrowDown")  # the list has the focus from the start
+    assert page.inner_text("#images [aria-selected=true] .name") == "b.tif"
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    page.keyboard.press("k")
+    assert page.inner_text("#images [aria-selected=true] .name") == "a.png"
+    page.keyboard.press("/")
+    page.keyboard.type("TIF")
+    assert page.locator("#images li:visible .name").all_inner_texts() == ["b.tif"]
+    assert page.inner_text("#count").startswith("1 of 4")
+    page.keyboard.press("Enter")
+    assert page.inner_text("#images [aria-selected=true] .name") == "b.tif"
+    ready(page)
+
+
+def test_a_slide_has_a_scale_and_its_annotations(page: Page) -> None:
+    assert not page.is_visible("#scale")
+    choose(page, 1)
+    ready(page)
+    assert re.fullmatch(r"(20|50) µm", page.inner_text("#scale"))
+    page.wait_for_selector("#annotations-label:not([hidden])")
+    page.mouse.move(1200, 700)
+    with_them = drawn(page)
+    page.uncheck("#annotations")
+    assert np.abs(drawn(page) - with_them).sum() > 0
+
+
+def test_progress_is_on_the_page(page: Page) -> None:
+    def looking(route: Any) -> None:
+        response = route.fetch()
+        body = response.json()
+        for row in body["images"]:
+            row |= {"state": "looking", "done": 35, "total": 140, "answers": None}
+        route.fulfill(response=response, json=body)
+
+    page.route("**/api/images", looking)
+    page.reload()
+    page.wait_for_selector("#progress:not([hidden])")
+    assert page.inner_text("#progress-text") == "35 of 140 patches looked at"
+    assert page.locator("#images .said").first.inner_text() == "25 %"
+
+
+def test_it_is_dark_where_the_desktop_is(page: Page) -> None:
+    def ground() -> int:
+        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return sum(map(int, re.findall(r"\d+", colour)[:3]))
+
+    page.emulate_media(color_scheme="light")
+    light = ground()
+    page.emulate_media(color_scheme="dark")
+    assert ground() < 150 < 600 < light

@@ -1,0 +1,26 @@
+"""A small model and small pictures for the viewer's tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+NASTY = "<img src=x onerror=alert(1)>"
+CONFIG: dict[str, Any] = {
+    "patches": {"size": 50, "edge": "pad"},
+    "encoder": {"name": "thin-resnet", "stages": 1, "width": 8, "inputs": 1, "norm": True},
+    "select": {"keep": 6, "chunk": 6},
+    "aggregate": {"heads": 4, "position": True},
+    "tasks": {
+        "shape": {"kind": "multiclass", "classes": 3, "names": [NASTY, "ring", "bar"]},
+        "marks": {"kind": "multilabel", "classes": 4},
+    },
+    "readout": "marks",
+}
+
+
+def picture(width: int, height: int, *, seed: int = 0) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Smooth light and dark, so that JPEG keeps it."""
+    y, x = np.mgrid[:height, :width] / 40
+    return (127 + 60 * np.sin(x + seed) + 60 * np.cos(y * 1.3 + seed)).astype(np.uint8)
