@@ -3,11 +3,11 @@
     python examples/whole_slides.py                       # in runs/whole-slides
     python examples/whole_slides.py --folder /tmp/try --slides 8 --epochs 2     # quickly
 
-The slides are drawn (`ips data tissue-slides`); with your own, leave out the first command and write
-a CSV of paths and labels. Each command is what you would type; each goes on where it was, so the
-script can be interrupted and started again. At the end `summary.json` holds the AUC on held-out slides
-and how well the patches with abnormal nuclei were found, for features learnt with BYOL and for those
-of the same encoder untrained.
+The slides are drawn (`ips data tissue-slides`); with your own, leave out the first command and
+write a CSV of paths and labels. Each command is what you would type; each goes on where it was,
+so the script can be interrupted and started again. At the end `summary.json` holds the AUC on
+held-out slides and how well the patches with abnormal nuclei were found, for features learnt with
+BYOL and for those of the same encoder untrained.
 """
 
 from __future__ import annotations
