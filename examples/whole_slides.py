@@ -27,12 +27,12 @@ import ips
 from ips.data.tissue_slides import abnormal_patches, load_clusters
 from ips.explain.localisation import average_precision, hit_rate
 
-PATCH = 128  # px at 0.5 µm a pixel
-ENCODER = ["--encoder", "thin-resnet", "--width", "16", "--stages", "3"]
+PATCH = 64  # px at 0.5 µm a pixel
+ENCODER = ["--encoder", "thin-resnet", "--width", "32", "--stages", "3"]
 CONFIG = """\
 data: {{kind: table, csv: {csv}}}
 encoder: {{name: projector, dim: 64}}
-select: {{keep: 32, chunk: 256, load: sequential}}
+select: {{keep: 64, chunk: 512, load: sequential}}
 aggregate: {{heads: 8, dropout: 0.1, attention_dropout: 0.1}}
 train: {{epochs: {epochs}, batch: 8, lr: 0.001, seed: {seed}}}
 tasks:
@@ -91,8 +91,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs/whole-slides"))
     parser.add_argument("--slides", type=int, default=80)
     parser.add_argument("--side", type=int, default=4096)
-    parser.add_argument("--epochs", type=int, default=40, help="of the classifier")
-    parser.add_argument("--pretrain-epochs", type=int, default=6)
+    parser.add_argument("--epochs", type=int, default=60, help="of the classifier")
+    parser.add_argument("--pretrain-epochs", type=int, default=8)
     options = parser.parse_args()
     folder: Path = options.folder
     data, tissue = folder / "data", folder / "tissue"
@@ -104,12 +104,12 @@ def main() -> None:
     took["tissue"] = command(
         "slides", "tissue", data / "slides", "--out", tissue, "--patch-size", PATCH
     )
-    shared = ["--coords", tissue / "patches", "--patch-size", PATCH]
+    shared = ["--coords", tissue, "--patch-size", PATCH]
     byol = folder / "byol"
     took["pretrain"] = command(
         *("pretrain", data / "slides", "--run", byol, *shared, *ENCODER),
-        *("--patches-per-slide", 40, "--epochs", options.pretrain_epochs, "--batch", 64),
-        *("--optimizer", "adamw", "--tau", 0.99, "--hidden", 256, "--projection", 64, "--resume"),
+        *("--patches-per-slide", 60, "--epochs", options.pretrain_epochs, "--batch", 128),
+        *("--optimizer", "adamw", "--tau", 0.99, "--hidden", 512, "--projection", 128, "--resume"),
     )
     summary: dict[str, object] = {}
     for name, weights in {"byol": byol / "encoder.safetensors", "untrained": "none"}.items():

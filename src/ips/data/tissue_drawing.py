@@ -165,14 +165,14 @@ class TissueSlide:
         return np.concatenate([usual, *own])
 
     def _place_clusters(self, rng: np.random.Generator) -> list[Cluster]:
-        """One or two clusters well inside the tissue, away from each other."""
+        """Two to four clusters well inside the tissue, away from each other."""
         step = self._tissue[1:-2, 1:-2]
         deep = np.argwhere(step > np.quantile(step, 0.85))  # (n, 2) row, column of nodes
         middles: list[npt.NDArray[np.float64]] = []
-        for _ in range(1 + int(rng.random() < 0.4)):
+        for _ in range(int(rng.integers(2, 5))):
             for _ in range(20):
                 middle = (deep[rng.integers(len(deep))][::-1] + rng.random(2)) * _COARSE
-                middle = np.clip(middle, 80, self.side - 80)
+                middle = np.clip(middle, 100, self.side - 100)
                 if all(np.linalg.norm(middle - other) > 6 * _COARSE for other in middles):
                     middles.append(middle)
                     break
@@ -194,10 +194,10 @@ class TissueSlide:
 
 def _cluster(rng: np.random.Generator, middle: npt.NDArray[np.float64]) -> Cluster:
     """Crowded large nuclei about a point, as many as find room."""
-    spread = rng.uniform(30, 48, 2)
+    spread = rng.uniform(40, 70, 2)
     turn = rng.uniform(0, np.pi)
     nuclei: list[tuple[float, float, float]] = []
-    for _ in range(160):
+    for _ in range(320):
         angle, far, radius = rng.uniform(0, 2 * np.pi), np.sqrt(rng.random()), rng.uniform(9, 13.9)
         u, v = spread * far * np.array([np.cos(angle), np.sin(angle)])
         x = middle[0] + u * np.cos(turn) - v * np.sin(turn)
