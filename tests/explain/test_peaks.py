@@ -1,0 +1,54 @@
+"""Heat maps sit where the objects are: a trained model, images whose truth the generator knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import ips
+from ips.data.digits import DIGIT_SIDE
+from ips.data.megapixel_mnist import MegapixelMNIST
+from ips.explain import AttentionMap
+
+RUN = Path(__file__).parent.parent / "fixtures" / "digits"
+IMAGES = 60
+
+
+def on_a_digit(found: AttentionMap, places: np.ndarray) -> bool:
+    """Whether the cell with the highest attention shares a pixel with a digit."""
+    row, column = np.unravel_index(np.argmax(found.values), found.values.shape)
+    corner = np.array(found.offset) + np.array([column, row]) * found.cell
+    touch = (places < corner + found.cell) & (places + DIGIT_SIDE > corner)
+    return bool(touch.all(axis=1).any())
+
+
+@pytest.fixture(scope="module")
+def looks() -> list[tuple[ips.Prediction, dict[str, torch.Tensor], np.ndarray]]:
+    predictor = ips.load(RUN)
+    data = MegapixelMNIST(1000, count=IMAGES, split="test", seed=0)
+    return [
+        (predictor.predict(data[n][0]), data[n][1], data.layout(n).digit_places)
+        for n in range(IMAGES)
+    ]
+
+
+@pytest.mark.parametrize("task", ["majority", "max"])
+def test_the_peak_is_on_a_digit_where_the_answer_is_right(task: str, looks: list) -> None:
+    right = [look for look in looks if look[0].probabilities[task].argmax() == look[1][task]]
+    assert len(right) >= 0.75 * IMAGES
+    own = [on_a_digit(answer.map(task), places) for answer, _, places in right]
+    mean = [on_a_digit(answer.map(), places) for answer, _, places in right]
+    assert np.mean(own) >= 0.9
+    assert np.mean(mean) >= 0.9
+
+
+def test_elsewhere_on_the_image_it_would_not_be(looks: list) -> None:
+    """The truth of another image: what the share is for a map that has nothing to do with it."""
+    others = [
+        on_a_digit(answer.map(), places)
+        for (answer, _, _), (_, _, places) in zip(looks, looks[1:] + looks[:1], strict=True)
+    ]
+    assert np.mean(others) <= 0.2
