@@ -14,7 +14,7 @@ from ips.errors import ConfigError, IPSError
 from ips.experiments import EXPERIMENTS, Plan, experiment_named, run_experiment
 from ips.experiments import runner as module
 from ips.experiments.arms import Arm, Experiment
-from ips.experiments.efficiency import Cost, measure
+from ips.experiments.efficiency import Cost, measure, stand_in
 from ips.experiments.figures import draw_grid, draw_lines, draw_scores
 from ips.experiments.tables import Result, markdown, per_run, write_csv
 from ips.training import RunFolder, build_data
@@ -168,6 +168,14 @@ def test_costs_are_measured_without_training() -> None:
     assert cost.rest_ms > 0
     assert cost.select_ms is not None
     assert cost.select_ms > 0
+
+
+def test_costs_of_photographs_are_measured_without_them() -> None:
+    whole = Plan(EXPERIMENTS["traffic-signs"], "paper", seeds=1, folder=Path("x"))
+    config = stand_in(whole.config(whole.arms()[0], 0))
+    assert config.encoder.weights is None
+    source, labels = build_data(config).train[0]
+    assert (len(source), source.shape, set(labels)) == (192, (3, 100, 100), {"sign"})
 
 
 def test_costs_are_kept_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
