@@ -18,7 +18,7 @@ README = Path(__file__).parent.parent / "README.md"
 SMALLER_OPTIONS = {
     "data megapixel-mnist": ["--train", "5", "--test", "5"],
     "data tissue-slides": ["--count", "4", "--side", "1024"],
-    "pretrain data/drawn/slides": [
+    "pretrain data/drawn/slides.csv": [
         *("--epochs", "1", "--batch", "4", "--patches-per-slide", "2", "--width", "16"),
         *("--stages", "1", "--hidden", "8", "--projection", "4"),
     ],

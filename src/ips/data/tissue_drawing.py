@@ -60,7 +60,7 @@ class TissueSlide:
         side: in pixels, a multiple of the tile.
         seed: of the data set.
         number: of the slide in it.
-        abnormal: whether it has one or two clusters of abnormal nuclei.
+        abnormal: whether it has clusters of abnormal nuclei, up to four.
     """
 
     def __init__(self, side: int, *, seed: int, number: int, abnormal: bool) -> None:
@@ -165,7 +165,7 @@ class TissueSlide:
         return np.concatenate([usual, *own])
 
     def _place_clusters(self, rng: np.random.Generator) -> list[Cluster]:
-        """Two to four clusters well inside the tissue, away from each other."""
+        """Up to four clusters well inside the tissue, away from each other."""
         step = self._tissue[1:-2, 1:-2]
         deep = np.argwhere(step > np.quantile(step, 0.85))  # (n, 2) row, column of nodes
         middles: list[npt.NDArray[np.float64]] = []

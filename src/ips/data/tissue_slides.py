@@ -1,6 +1,6 @@
 """Slides of stained tissue for machines without CAMELYON16, with the truth about them.
 
-The question is the paper's in Sect. 4.3: some slides hold a few abnormal nuclei, larger, darker and
+The question is the paper's in Sect. 4.2: some slides hold a few abnormal nuclei, larger, darker and
 more crowded than the rest, in well under a hundredth of the tissue, and only the slide has a label.
 
     slides.csv           path, tumor (0 or 1) and split of each slide
@@ -40,7 +40,7 @@ TEST_SHARE = 1 / 3
 
 _FACTOR = 4  # from level to level
 _QUALITY = 85
-_VERSION = 1
+_VERSION = 2
 
 
 def write_tissue_slides(
