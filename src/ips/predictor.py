@@ -32,11 +32,20 @@ class Predictor:
         net: a trained model.
         config: that it was trained with.
         run: its folder; what an interrupted look at a very large image had found is kept there.
+        stamp: size and time of the file that the model came from; without it nothing is kept.
     """
 
-    def __init__(self, net: Net, config: Config, *, run: Path | None = None) -> None:
+    def __init__(
+        self,
+        net: Net,
+        config: Config,
+        *,
+        run: Path | None = None,
+        stamp: tuple[int, int] | None = None,
+    ) -> None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.net, self.config, self._run = net.to(device).eval(), config, run
+        self.net, self.config, self.stamp = net.to(device).eval(), config, stamp
+        self._run = run if stamp is not None else None
 
     def open(self, path: str | Path) -> PatchSource:
         """The patches of a file, as the model was trained on them."""
@@ -77,10 +86,11 @@ class Predictor:
     ) -> Explanation:
         """The look at all patches told what each of them scores; that is not computed again.
 
-        Methods that score no patch by itself (RPS, DeepMIL, DPS, CNN) tell what the patches got
-        that their answer rests on, all of them for DeepMIL without ``select.keep``.
+        Methods that score no patch beforehand (RPS, DeepMIL) tell what the patches got that their
+        answer rests on, all of them for DeepMIL without ``select.keep``.
         """
-        if isinstance(self.net, SelectingNet) and self.net.mode != "random":
+        at_random = isinstance(self.net, SelectingNet) and self.net.mode == "random"
+        if self.net.channels and not at_random:
             everywhere = attention_from_logits(table.choosable()[0], self.net.tasks)
         else:
             everywhere = attention_from_prediction(prediction)
@@ -103,10 +113,10 @@ class Predictor:
     def _score_file(self, image: Path) -> Path:
         """Changes with the model, the file and how it is cut: scores of another are not ours."""
         assert self._run is not None
+        assert self.stamp is not None
+        stat = split_address(image)[0].stat()
         facts = [self.config.patches.model_dump_json(), str(image.resolve())]
-        for path in (RunFolder(self._run).model, split_address(image)[0]):
-            stat = path.stat()
-            facts += [str(stat.st_size), str(stat.st_mtime_ns)]
+        facts += map(str, (*self.stamp, stat.st_size, stat.st_mtime_ns))
         key = hashlib.sha256(os.fsencode("\n".join(facts))).hexdigest()[:24]
         return self._run / "unfinished" / f"{key}.scores"
 
@@ -169,5 +179,9 @@ def load(run: str | Path) -> Predictor:
     >>> predictor = load("runs/demo")  # doctest: +SKIP
     >>> predictor.predict("image.png").probabilities["majority"]  # doctest: +SKIP
     """
+    stamp = None
+    with suppress(OSError):  # before it is read: it may be replaced at any time
+        stat = RunFolder(Path(run)).model.stat()
+        stamp = stat.st_size, stat.st_mtime_ns
     net, config = load_model(Path(run))
-    return Predictor(net, config, run=Path(run))
+    return Predictor(net, config, run=Path(run), stamp=stamp)

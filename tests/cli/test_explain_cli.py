@@ -155,6 +155,10 @@ class TestFeatures:
         ends = ("-map.tif", "-overlay.png", "-patches.csv", ".geojson")
         assert written(tmp_path) == sorted(f"c{end}" for end in ends)
         assert "c.h5: holds features, not pixels: there is no gallery" in outcome.err
+        where = "count from the corner of the whole slide"
+        assert where in " ".join(outcome.err.split())
+        words = ("explain", bags / "run", bags / "c.h5", "--out", tmp_path, "--no-crop")
+        assert where not in " ".join(Outcome(*words).err.split())  # that is what was asked for
 
     def test_that_do_not_say_how_large_a_patch_is(self, bags: Path, tmp_path: Path) -> None:
         outcome = Outcome("explain", bags / "run", bags / "d.h5", "--out", tmp_path)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 from ips.cli import app
-from ips.cli.slides_features import features  # noqa: F401  adds its commands
+from ips.cli.slides_features import _device
 from ips.nn import thin_resnet
 from ips.patches import open_features
 
@@ -136,6 +136,16 @@ def test_weights_say_what_they_are_of(slides: Path, tmp_path: Path) -> None:
 def test_mistakes(slides: Path, tmp_path: Path, words: list[str], said: str) -> None:
     assert said in refused("slides", "features", slides, "--out", tmp_path / "out", *words)
     assert not (tmp_path / "out").exists()
+
+
+def test_processes_take_turns_with_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    assert _device() == "cuda:0"
+    for rank, device in (("1", "cuda:1"), ("3", "cuda:1"), ("2", "cuda:0")):
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        assert _device() == device
 
 
 class Tokens(nn.Module):

@@ -21,7 +21,7 @@ from ips.explain import (
 )
 from ips.explain.maps import mean_attention, raw_at
 from ips.images import open_image
-from ips.models import IPSNet
+from ips.models import DPSNet, IPSNet
 from ips.patches import ImagePatches, MemoryPatches, PatchSource, PatchSubset, open_patches
 from ips.predictor import Predictor
 from ips.training import build_model, resolve
@@ -88,8 +88,9 @@ class TestAttentionOfAllPatches:
             mean_attention(seen.everywhere), naive.mean(dim=0).numpy(), atol=1e-5
         )
 
-    def test_the_patches_kept_share_it_as_the_answer_does(self) -> None:
-        seen = predictor("ips-deepmil").predict(Noise()[1][0])  # one channel a task
+    @pytest.mark.parametrize("method", ["ips-deepmil", "cnn"])  # one channel a task
+    def test_the_patches_kept_share_it_as_the_answer_does(self, method: str) -> None:
+        seen = predictor(method).predict(Noise()[1][0])
         for task, values in seen.task_attention.items():
             part = seen.everywhere[task][seen.indices.numpy()]
             np.testing.assert_allclose(part / part.sum(), values.numpy(), atol=1e-5)
@@ -100,6 +101,17 @@ class TestAttentionOfAllPatches:
         expected = logits[:, 0].double().softmax(0).numpy()
         np.testing.assert_allclose(seen["a"], expected)
         np.testing.assert_allclose(seen["b"], expected)
+
+    def test_of_dps_it_is_what_its_scorer_says(self) -> None:
+        source, ready = Noise()[0][0], predictor("dps")
+        net = ready.net
+        assert isinstance(net, DPSNet)
+        seen = ready.explain(source)
+        with torch.no_grad():
+            scores = net.scores([source])[0]
+        np.testing.assert_allclose(seen.everywhere["b"], scores.double().softmax(0), atol=1e-6)
+        top = np.argsort(seen.everywhere["b"])[-len(seen.indices) :]
+        assert set(top.tolist()) == set(seen.indices.tolist())
 
     def test_patches_passed_over_get_none(self) -> None:
         ready = predictor(blank=4, skip_blank=True)
@@ -123,7 +135,7 @@ class TestAttentionOfAllPatches:
         assert np.isfinite(seen.map().values).all()
         assert len(seen.to_geojson()["features"]) == len(seen.indices)
         seen_by_it = set(np.flatnonzero(seen.everywhere["a"]))
-        if method in ("ips", "topmil", "ips-deepmil", "deepmil"):
+        if method in ("ips", "topmil", "ips-deepmil", "deepmil", "dps", "cnn"):
             assert len(seen_by_it) == SIDE * SIDE
         else:  # what it did not select got nothing
             assert seen_by_it <= set(seen.indices.tolist())

@@ -19,10 +19,17 @@ IMAGES = 60
 
 def on_a_digit(found: AttentionMap, places: np.ndarray) -> bool:
     """Whether the cell with the highest attention shares a pixel with a digit."""
-    row, column = np.unravel_index(np.argmax(found.values), found.values.shape)
+    row, column = np.unravel_index(np.nanargmax(found.values), found.values.shape)
     corner = np.array(found.offset) + np.array([column, row]) * found.cell
     touch = (places < corner + found.cell) & (places + DIGIT_SIDE > corner)
     return bool(touch.all(axis=1).any())
+
+
+def is_right(probabilities: torch.Tensor, truth: torch.Tensor) -> bool:
+    """The likeliest class is the true one; of many labels, every one is."""
+    if truth.ndim:
+        return bool(((probabilities >= 0.5) == truth.bool()).all())
+    return int(probabilities.argmax()) == int(truth)
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +42,15 @@ def looks() -> list[tuple[ips.Prediction, dict[str, torch.Tensor], np.ndarray]]:
     ]
 
 
-@pytest.mark.parametrize("task", ["majority", "max"])
-def test_the_peak_is_on_a_digit_where_the_answer_is_right(task: str, looks: list) -> None:
-    right = [look for look in looks if look[0].probabilities[task].argmax() == look[1][task]]
-    assert len(right) >= 0.75 * IMAGES
+@pytest.mark.parametrize(
+    ("task", "share"),
+    [("majority", 0.75), ("max", 0.75), ("multi", 0.4)],  # all ten labels at once are hard to get
+)
+def test_the_peak_is_on_a_digit_where_the_answer_is_right(
+    task: str, share: float, looks: list
+) -> None:
+    right = [look for look in looks if is_right(look[0].probabilities[task], look[1][task])]
+    assert len(right) >= share * IMAGES
     own = [on_a_digit(answer.map(task), places) for answer, _, places in right]
     mean = [on_a_digit(answer.map(), places) for answer, _, places in right]
     assert np.mean(own) >= 0.9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -74,7 +75,10 @@ def test_beyond_the_edge_is_background(slide: Image) -> None:
         ({"magnification": 60}, "magnification=60 is finer than the file, which has 40x"),
         ({"mpp": 0}, "mpp=0 is no resolution"),
         ({"mpp": -1.0}, "mpp=-1.0 is no resolution"),
+        ({"mpp": math.nan}, "mpp=nan is no resolution"),
+        ({"mpp": math.inf}, "mpp=inf is no resolution"),
         ({"magnification": 0}, "magnification=0 is no resolution"),
+        ({"magnification": math.nan}, "magnification=nan is no resolution"),
         ({"level": 2}, "no level 2: take one of 0 to 1"),
         ({"level": 0, "mpp": 1.0}, "give one of them"),
     ],

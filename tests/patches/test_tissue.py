@@ -21,7 +21,6 @@ from ips.patches.tissue import (
     save_tissue,
     tissue_level,
     tissue_patches,
-    tissue_threshold,
 )
 
 Pixels = npt.NDArray[np.uint8]
@@ -85,12 +84,14 @@ def test_threshold_is_that_of_the_whole_image(tile: int | None) -> None:
     pixels = slide()
     image = Pyramid([pixels, reduced(pixels, 2)], tile=tile)
     for level, whole in enumerate(image.levels):
-        assert tissue_threshold(image, level=level) == threshold_otsu(grey(whole))
+        found = tissue_patches(ImagePatches(image, patch_size=32), level=level)
+        assert found.threshold == threshold_otsu(grey(whole))
 
 
 def test_grey_images_have_a_threshold() -> None:
     pixels = grey(slide())[..., None]
-    assert tissue_threshold(Pyramid([pixels]), level=0) == threshold_otsu(pixels)
+    found = tissue_patches(ImagePatches(Pyramid([pixels]), patch_size=32), level=0)
+    assert found.threshold == threshold_otsu(pixels)
 
 
 @pytest.mark.parametrize("edge", ["drop", "pad"])
@@ -174,6 +175,17 @@ def test_most_of_a_slide_may_be_black() -> None:
     assert found.threshold == threshold_otsu(grey(slide()))
     assert not found.fluorescent
     assert found.source.coords[:, 0].max() < 400
+
+
+def test_black_with_noise_is_no_fluorescence() -> None:
+    """As JPEG leaves it."""
+    pixels = np.random.default_rng(0).integers(0, 6, (330, 1200, 3), dtype=np.uint8)
+    pixels[:, :400] = slide()
+    found = tissue_patches(ImagePatches(Pyramid([pixels]), patch_size=40), level=0)
+    plain = tissue_patches(ImagePatches(Pyramid([slide()]), patch_size=40), level=0)
+    assert not found.fluorescent
+    assert found.threshold == plain.threshold
+    assert found.source.coords.tolist() == plain.source.coords.tolist()
 
 
 def test_under_fluorescence_tissue_is_bright() -> None:

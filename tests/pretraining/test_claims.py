@@ -112,6 +112,24 @@ def test_one_that_another_has_just_taken_over_is_given_back(
     assert names(shared) == ["a.claim"]
 
 
+def test_one_that_another_takes_while_it_is_renamed_is_left_to_it(
+    shared: SharedFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has the slide removes what others left of it: also what we have just renamed."""
+    claimed(shared, host="elsewhere", age=700)
+    look, faster = claims._same, []
+
+    def slow(file: Path, owner: dict[str, Any]) -> bool:
+        faster.append(shared.take("a"))
+        assert not file.exists()
+        return look(file, owner)
+
+    monkeypatch.setattr(claims, "_same", slow)
+    assert shared.take("a") is None
+    assert [claim is not None and claim.is_mine() for claim in faster] == [True]
+    assert names(shared) == ["a.claim"]
+
+
 def test_without_links_a_claim_is_still_made_once(
     shared: SharedFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

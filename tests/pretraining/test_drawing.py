@@ -7,11 +7,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import tifffile
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from ips.errors import DataError, ImageError
+from ips.errors import DataError, ImageError, PatchError
 from ips.pretraining import patches as drawing
 from ips.pretraining.neighbours import draw_neighbours, find_neighbours
 from ips.pretraining.patches import Reader, Slide, blank, collect, draw, find_files
@@ -28,6 +29,12 @@ def picture(path: Path, *, side: int = 32, blank_rows: int = 0, grey: bool = Fal
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(pixels).save(path)
     return path
+
+
+def places(path: Path, coords: object, **notes: int) -> None:
+    with h5py.File(path, "w") as file:
+        file["coords"] = np.array(coords, dtype=np.int64)
+        file["coords"].attrs.update(notes)
 
 
 def reader(paths: list[Path], *, per_slide: int = 100, skip_blank: bool = True) -> Reader:
@@ -65,6 +72,34 @@ class TestFiles:
         files = [picture(tmp_path / "grey.png", grey=True), picture(tmp_path / "colour.png")]
         with pytest.raises(DataError, match=r"grey\.png is grey but .*colour\.png has colours"):
             collect(files, OPEN)
+
+    def test_what_cannot_be_opened_is_left_out_if_asked(self, tmp_path: Path) -> None:
+        good, broken = picture(tmp_path / "good.png"), picture(tmp_path / "broken.png")
+        broken.write_bytes(broken.read_bytes()[:200])  # its header is whole
+        (tmp_path / "bad.png").write_bytes(b"no picture")
+        files = [tmp_path / "none.png", broken, good, tmp_path / "bad.png"]
+        found = collect(files, OPEN, skip_errors=True)
+        assert [slide.path for slide in found.slides] == [good]
+        for name, text in zip(("none", "broken", "bad"), found.left_out, strict=True):
+            assert f"{name}.png" in text
+        with pytest.raises(DataError, match=r"none of 1 slides .* can be read, such as .*bad\.png"):
+            collect(files[3:], OPEN, skip_errors=True)
+        places(tmp_path / "bad.h5", [[0, 0]])
+        opener = partial(OPEN, places=tmp_path)
+        with pytest.raises(PatchError, match=r"no good\.h5"):
+            collect([good], opener)
+        with pytest.raises(DataError, match=r"none of 1 slides .*no good\.h5"):
+            collect([good], opener, skip_errors=True)
+
+    def test_places_of_patches_of_two_sizes(self, tmp_path: Path) -> None:
+        files = [picture(tmp_path / "one.png"), picture(tmp_path / "two.png")]
+        opener = partial(slide_patches, resolution=Resolution(), places=tmp_path)
+        for stem in ("one", "two"):
+            places(tmp_path / f"{stem}.h5", [[0, 0]], patch_size=8, patch_level=0)
+        assert collect(files, opener).patch_size == 8
+        places(tmp_path / "two.h5", [[0, 0]], patch_size=16, patch_level=0)
+        with pytest.raises(DataError, match=r"one\.png are of patches of 8 px, .*two\.png of 16"):
+            collect(files, opener)
 
 
 SLIDES = [Slide(Path(f"{n}.svs"), count, 2**26) for n, count in enumerate((5, 300, 2000))]
@@ -146,13 +181,38 @@ class TestReader:
         assert isinstance(error, ImageError)
         assert "x.png" in str(error)
 
+    def test_patches_that_cannot_be_read_give_way_if_asked(self, tmp_path: Path) -> None:
+        path = tmp_path / "x.tif"
+        pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+        tifffile.imwrite(path, pixels, photometric="rgb", tile=(16, 16))
+        path.write_bytes(path.read_bytes()[: -5 * 16 * 16 * 3])  # the last five of 16 tiles
+        for skip_blank in (True, False):
+            strict = reader([path], skip_blank=skip_blank)
+            with pytest.raises(ImageError, match=r"x\.tif"):
+                strict.read(range(64))
+            read = Reader(
+                strict.slides,
+                OPEN,
+                strict.draws.copy(),
+                seed=0,
+                skip_blank=skip_blank,
+                skip_errors=True,
+            )
+            batch = read.read(range(64))
+            assert (read.draws[:, 1] != strict.draws[:, 1]).sum() == 5 * 4
+            for patch, (_, number) in zip(batch, read.draws, strict=True):
+                assert torch.equal(patch, OPEN(path).read([number])[0])
+        path.write_bytes(path.read_bytes()[:1000])  # none is left
+        with pytest.raises(ImageError, match=r"x\.tif"):
+            Reader(read.slides, OPEN, read.draws, seed=0, skip_blank=False, skip_errors=True).read(
+                [0]
+            )
+
     def test_only_where_there_is_tissue(self, tmp_path: Path) -> None:
         paths = [picture(tmp_path / name, blank_rows=16) for name in ("one.png", "two.png")]
-        places = {"one": [[3, 5], [24, 24], [0, 0]], "two": np.zeros((0, 2))}
         (tmp_path / "places").mkdir()
-        for stem, coords in places.items():
-            with h5py.File(tmp_path / f"places/{stem}.h5", "w") as file:
-                file["coords"] = np.array(coords, dtype=np.int64)
+        places(tmp_path / "places/one.h5", [[3, 5], [24, 24], [0, 0]])
+        places(tmp_path / "places/two.h5", np.zeros((0, 2)))
         opener = partial(OPEN, places=tmp_path / "places")
         found = collect(paths, opener)
         assert [slide.path for slide in found.slides] == [paths[0]]

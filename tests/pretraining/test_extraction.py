@@ -269,6 +269,12 @@ def test_a_folder_has_one_encoder_and_one_grid(
     small = partial(slide_patches, resolution=Resolution(PATCH // 2))
     with pytest.raises(ConfigError, match="patch_size=64, and now it would be 32"):
         extract_features(slides, undisturbed, extractor=extractor, open=small)
+    for count, coords in ((2, [[0, 0], [64, 64]]), (0, np.empty((0, 2)))):
+        with h5py.File(tmp_path / "s0_patches.h5", "w") as file:
+            file["coords"] = coords
+        tissue = partial(OPEN, places=tmp_path)
+        with pytest.raises(ConfigError, match=rf"s0\.h5 holds 144 patches, and now .* be {count} "):
+            extract_features(slides, undisturbed, extractor=extractor, open=tissue)
     (tmp_path / "s0.h5").write_bytes((undisturbed / "s0.h5").read_bytes()[:3000])
     with pytest.raises(ConfigError, match=r"s0\.h5: .* extract it again, after deleting it"):
         extract_features(slides, tmp_path, extractor=extractor, open=OPEN)
@@ -326,6 +332,15 @@ class TestFailures:
         maps = FeatureExtractor(nn.Identity(), name="identity")
         with pytest.raises(ConfigError, match=r"expected one row of features for each"):
             extract_features(slides, tmp_path, extractor=maps, open=OPEN, skip_errors=True)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_neither_is_one_that_takes_no_such_patches(
+        self, slides: dict[str, Path], tmp_path: Path
+    ) -> None:
+        whole = FeatureExtractor(nn.Sequential(nn.Flatten(), nn.Linear(12, 4)), name="linear")
+        said = r"linear .*cannot take patches of 64 x 64 px \(.+\): .* --crop, with a --patch-size"
+        with pytest.raises(ConfigError, match=said):
+            extract_features(slides, tmp_path, extractor=whole, open=OPEN, skip_errors=True)
         assert list(tmp_path.iterdir()) == []
 
 

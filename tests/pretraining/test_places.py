@@ -141,5 +141,12 @@ def test_mistakes(path: Path, tmp_path: Path) -> None:
         store(tmp_path / "s.h5", wrong, **CLAM)
         with pytest.raises(PatchError, match=r"outside s\.tif, which has 512 x 512 px"):
             places()
+    store(tmp_path / "s.h5", CORNERS, **TRIDENT, level0_width=512, level0_height=600)
+    with pytest.raises(
+        PatchError, match=r"s\.h5: places of a slide of 512 x 600 px, but .*512 x 512"
+    ):
+        places()
+    store(tmp_path / "s.h5", CORNERS, **TRIDENT, level0_width=512, level0_height=512)
+    places()
     with pytest.raises(ImageError, match="does not exist"):
         slide_patches(tmp_path / "none.tif", resolution=Resolution())

@@ -2,13 +2,18 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
+from rich.console import Console
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
@@ -17,8 +22,13 @@ from typer.testing import CliRunner
 import ips.cli.pretrain  # noqa: F401  adds its command
 from ips.cli.app import app
 from ips.config import EncoderConfig, PatchesConfig
+from ips.errors import IPSError
 from ips.nn import thin_resnet
+from ips.pretraining.byol import BYOL
+from ips.pretraining.journal import Journal
+from ips.pretraining.settings import Folder
 from ips.pretraining.train import Learner
+from ips.progress import progress_bar
 from ips.training.weights import load_weights
 
 TINY = (
@@ -91,6 +101,43 @@ class TestRun:
         torch.manual_seed(0)
         start = thin_resnet(stages=1, width=4, channels=3).state_dict()
         assert not torch.equal(start["conv1.weight"], weights(run)["conv1.weight"])
+
+    def test_the_target_follows(self, run: Path) -> None:
+        torch.manual_seed(0)
+        start = thin_resnet(stages=1, width=4, channels=3).conv1.weight
+        state = torch.load(run / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+        online, target = (
+            state[f"byol.{part}.conv1.weight"] for part in ("encoder", "target_encoder")
+        )
+        assert torch.equal(online, weights(run)["conv1.weight"])
+        assert not torch.equal(target, start)
+        assert 0 < (target - start).norm() < (online - start).norm()
+        assert not torch.equal(target, online)
+
+    def test_sees_two_views_of_a_batch(
+        self, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        step, forward = Learner.training_step, BYOL.forward
+        batches: list[Tensor] = []
+        views: list[tuple[Tensor, Tensor]] = []
+
+        def stepping(learner: Learner, batch: Tensor, batch_idx: int) -> object:
+            batches.append(batch.clone())
+            return step(learner, batch, batch_idx)
+
+        def seeing(byol: BYOL, first: Tensor, second: Tensor) -> object:
+            views.append((first.clone(), second.clone()))
+            return forward(byol, first, second)
+
+        monkeypatch.setattr(Learner, "training_step", stepping)
+        monkeypatch.setattr(BYOL, "forward", seeing)
+        outcome = Outcome(images, "--run", tmp_path / "run", *TINY, "--epochs", "1")
+        assert outcome.code == 0, outcome.err
+        assert len(batches) == len(views) == 5
+        for batch, (first, second) in zip(batches, views, strict=True):
+            assert first.shape == second.shape == batch.shape
+            for one, other in ((first, second), (first, batch / 255), (second, batch / 255)):
+                assert ((one - other).abs().amax(dim=(1, 2, 3)) > 0.01).all()  # every patch
 
     def test_writes_a_line_an_epoch_and_the_picture(self, run: Path) -> None:
         with (run / "metrics.csv").open(newline="") as file:
@@ -186,8 +233,21 @@ class TestMistakes:
         (tmp_path / "bad.svs").write_bytes(b"not a slide")
         text = refused(images, tmp_path / "bad.svs", "--run", tmp_path / "run")
         assert "bad.svs" in text
+        assert "--skip-errors" in text
         assert "nothing.png" in refused(tmp_path / "nothing.png", "--run", tmp_path / "run")
         assert not (tmp_path / "run").exists()
+
+    def test_unreadable_slides_are_left_out_if_asked(self, images: Path, tmp_path: Path) -> None:
+        (tmp_path / "bad.svs").write_bytes(b"not a slide")
+        words = images, tmp_path / "bad.svs", "--run", tmp_path / "run", *TINY, "--epochs", "1"
+        outcome = Outcome(*words, "--skip-errors")
+        assert outcome.code == 0, outcome.err
+        assert "left out: " in outcome.err
+        assert "bad.svs" in outcome.err
+        assert (tmp_path / "run/encoder.safetensors").is_file()
+        picture = np.zeros((40, 40, 3), np.uint8)
+        Image.fromarray(picture).save(tmp_path / "bad.svs", format="png")  # it is one more now
+        assert "begun with slides=2" in Outcome(*words, "--resume").err  # as it would be with it
 
     def test_a_slide_that_breaks_off_is_named(self, images: Path, tmp_path: Path) -> None:
         """Its header is whole: only reading tells."""
@@ -202,6 +262,8 @@ class TestMistakes:
         assert "resnet50" in Outcome(*words, "--encoder", "vit").err
         assert "--tau 1.0" in Outcome(*words, "--tau", "1").err
         assert "--lr -1" in Outcome(*words, "--lr", "-1").err
+        assert "--lr nan" in Outcome(*words, "--lr", "nan").err
+        assert Outcome(*words, "--seed", str(2**63)).code == 2
         assert "a.png" in Outcome(*words, "--mpp", "0.5").err  # which it does not have
         (tmp_path / "file").write_text("")
         assert "is a file" in refused(images, "--run", tmp_path / "file")
@@ -214,6 +276,18 @@ class TestMistakes:
         assert "lower --lr" in refused(images, "--run", tmp_path / "run")
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_an_error_ends_the_other_devices_too(tmp_path: Path, first: bool) -> None:
+    killed: list[int] = []
+    launcher = SimpleNamespace(kill=killed.append)
+    journal = Journal(Folder(tmp_path), progress_bar(Console(quiet=True)))
+    alone: Any = SimpleNamespace(strategy=SimpleNamespace(launcher=None), is_global_zero=True)
+    many: Any = SimpleNamespace(strategy=SimpleNamespace(launcher=launcher), is_global_zero=first)
+    for trainer in (alone, many):
+        journal.on_exception(trainer, Learner.__new__(Learner), IPSError("no number"))
+    assert killed == ([signal.SIGKILL] if first else [])
+
+
 def test_slides_without_tissue_are_told(images: Path, tmp_path: Path) -> None:
     for stem, places in (("a", [[0, 0], [8, 8], [16, 24], [3, 5]]), ("b", [])):
         with h5py.File(tmp_path / f"{stem}_patches.h5", "w") as file:
@@ -224,3 +298,20 @@ def test_slides_without_tissue_are_told(images: Path, tmp_path: Path) -> None:
     assert "left out: b.png" in outcome.err
     with (tmp_path / "run/metrics.csv").open(newline="") as file:
         assert next(csv.DictReader(file))["step"] == "1"  # the four places of a
+
+
+def test_the_size_of_patches_is_that_of_their_places(images: Path, tmp_path: Path) -> None:
+    for stem in ("a", "b"):
+        with h5py.File(tmp_path / f"{stem}.h5", "w") as file:
+            file["coords"] = np.array([[0, 0], [8, 8], [16, 24]])
+            file["coords"].attrs.update(patch_size=12, patch_size_level0=12)
+    at = TINY.index("--patch-size")
+    words = images, "--coords", tmp_path, *TINY[:at], *TINY[at + 2 :], "--epochs", "1"
+    outcome = Outcome(*words, "--run", tmp_path / "run")
+    assert outcome.code == 0, outcome.err
+    assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["patch_size"] == 12
+    with safe_open(tmp_path / "run/encoder.safetensors", framework="pt") as header:
+        assert json.loads(header.metadata()["config"])["patches"]["size"] == 12
+    assert Outcome(*words, "--run", tmp_path / "run", "--resume").code == 0
+    said = refused(images, "--coords", tmp_path, "--run", tmp_path / "other")  # of 8 px
+    assert "places of patches of 12 px" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import sys
 import threading
@@ -26,6 +27,7 @@ from ips.cli.app import app as command
 from ips.errors import DataError, ImageError
 from ips.explain import Explanation
 from ips.predictor import Predictor, load
+from ips.training.store import save_model
 from ips.viewer import Library, create_app, find_images, library, showing
 
 
@@ -98,6 +100,7 @@ def test_the_details_are_those_of_the_prediction(
     assert details["annotated"]
     answer = details["answer"]
     assert answer["kept"] == prediction.coords.tolist()
+    assert answer["count"] == len(prediction.indices)
     assert (answer["extent"], answer["patches"]) == (50, 12 * 18)
     assert dict(answer["probabilities"][0]) == pytest.approx(
         predictor.by_name("shape", prediction.probabilities["shape"]), abs=1e-5
@@ -225,6 +228,8 @@ def test_what_is_not_there_is_refused_in_a_few_plain_words(
         ({"method": "POST"}, 405),
         ({"method": "DELETE"}, 405),
         ({"method": "OPTIONS"}, 405),
+        ({"headers": {"cookie": "x" * 16_000}}, 200),
+        ({"headers": {"cookie": "x" * 16_000, "accept": "y" * 1000}}, 431),
         ({"headers": {"content-length": "1"}}, 413),
         ({"headers": {"transfer-encoding": "chunked"}}, 413),
         ({"token": "other"}, 404),
@@ -272,15 +277,98 @@ def test_an_image_that_has_changed_is_looked_at_again(
         images.start()
         settled(images)
         before = len(list((run / "viewer").iterdir()))
-        Image.fromarray(picture(300, 100)).save(tmp_path / "a.png")
-        images._maps.clear()
         entry = next(iter(images._entries.values()))
-        assert images.answer(entry) is None
+        shown = showing.Showing(images)
+        tile, before_it = shown.tile(entry, 0, 0, 0), shown.details(entry)
+        assert before_it["answer"] is not None
+        Image.fromarray(picture(300, 100)).save(tmp_path / "a.png")
+        assert shown.tile(entry, 0, 0, 0) != tile
+        details = shown.details(entry)
+        assert (details["width"], details["answer"]) == (300, None)
+        assert details["changed"] != before_it["changed"]
         assert settled(images)["a.png"]["state"] == "ready"
         answer = images.answer(entry)
         assert answer is not None
         assert answer[0].patches == 12
     assert len(list((run / "viewer").iterdir())) == before + 1
+
+
+def test_an_answer_is_of_the_model_that_was_loaded(
+    run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = tmp_path / "run"
+    ours.mkdir()
+    shutil.copy(run / "model.safetensors", ours)
+    with opened(load(ours), ours, [images / "a.png"]) as (first, _):
+        another = load(ours)
+        with torch.no_grad():
+            for parameter in another.net.parameters():
+                parameter.mul_(-1)
+        save_model(another.net, another.config, ours / "model.safetensors")
+        first.start()
+        settled(first)
+    looked: list[Path] = []
+    predict = Predictor.predict
+
+    def seen(self: Predictor, image: Path, **options: Any) -> Explanation:
+        looked.append(image)
+        return predict(self, image, **options)
+
+    monkeypatch.setattr(Predictor, "predict", seen)
+    with opened(load(ours), ours, [images / "a.png"]) as (second, _):
+        second.start()
+        settled(second)
+    assert looked == [images / "a.png"]
+    assert len(list((ours / "viewer").iterdir())) == 2
+
+
+def test_an_answer_is_of_the_file_that_was_read(
+    predictor: Predictor, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, predict = tmp_path / "a.png", Predictor.predict
+    Image.fromarray(picture(200, 100)).save(path)
+
+    def replaced(self: Predictor, image: Path, **options: Any) -> Explanation:
+        found = predict(self, image, **options)
+        if found.patches == 8:
+            Image.fromarray(picture(300, 100)).save(path)
+        return found
+
+    monkeypatch.setattr(Predictor, "predict", replaced)
+    with opened(predictor, run, [path]) as (images, _):
+        images.start()
+        settled(images)
+        entry = next(iter(images._entries.values()))
+        assert images.answer(entry) is None  # what is there is of the file before
+        settled(images)
+        answer = images.answer(entry)
+        assert answer is not None
+        assert answer[0].patches == 12
+
+
+def test_a_look_that_is_done_gives_way_no_more(
+    predictor: Predictor, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / f"{name}.png" for name in "ab"]
+    for seed, path in enumerate(paths):
+        Image.fromarray(picture(100, 100, seed=seed)).save(path)
+    predict, order = Predictor.predict, list[str]()
+
+    def wanting(
+        self: Predictor, image: Path, *, progress: Callable[[int], None] | None = None
+    ) -> Explanation:
+        order.append(image.stem)
+        found = predict(self, image)
+        images.want(list(images._entries.values())[1])
+        assert progress is not None
+        progress(found.patches)
+        return found
+
+    monkeypatch.setattr(Predictor, "predict", wanting)
+    with opened(predictor, run, paths) as (images, _):
+        images.start()
+        settled(images)
+    assert order == ["a", "b"]
 
 
 def test_the_image_on_the_page_goes_first(
@@ -378,6 +466,11 @@ def test_a_model_without_scores_shows_what_it_kept(predictor: Predictor, images:
 def test_images_are_found_in_folders(images: Path, tmp_path: Path) -> None:
     assert [p.name for p in find_images([images])][:2] == ["a.png", "b.tif"]
     assert len(find_images([images / "a.png", images])) == 4
+    for name in ("a-overlay.png", "a-gallery.png", "a-classes.png", "a-map.tif", "a.png"):
+        (tmp_path / name).touch()
+    assert find_images([tmp_path]) == [tmp_path / "a.png"]  # the others were drawn of it
+    assert find_images([tmp_path / "a-map.tif"]) == [tmp_path / "a-map.tif"]
+    (tmp_path / "a.png").unlink()
     with pytest.raises(DataError, match="no image in this folder"):
         find_images([tmp_path])
     with pytest.raises(ImageError, match="does not exist"):

@@ -132,7 +132,7 @@ def test_attention_is_where_its_cells_are(
             assert values[y, x] == pytest.approx(rank, abs=0.02)  # nearly alike counts as alike
 
 
-def test_zooming_out_averages_the_cells_that_there_are() -> None:
+def test_zooming_out_takes_the_highest_of_the_cells_that_there_are() -> None:
     attention = np.arange(1, 33 * 32 + 1, dtype=np.float32).reshape(1, 33, 32)
     attention[0, 10:12, 10:12] = np.nan
     attention[0, 4, 4] = np.nan
@@ -140,11 +140,24 @@ def test_zooming_out_averages_the_cells_that_there_are() -> None:
     fine = drawn.values(0, Place(0, 0, 10))  # a pixel is a cell
     coarse = drawn.values(0, Place(0, 0, 20))
     assert np.isnan(coarse[5, 5])
-    assert coarse[2, 2] == pytest.approx(np.nanmean(fine[4:6, 4:6]))
-    assert coarse[8, 3] == pytest.approx(np.nanmean(fine[16:18, 6:8]))
+    assert coarse[2, 2] == np.nanmax(fine[4:6, 4:6])
+    assert coarse[8, 3] == np.nanmax(fine[16:18, 6:8])
     assert np.isfinite(coarse[16, :16]).all()  # the last row stands alone
     assert np.isnan(coarse[17:]).all()
     assert np.isfinite(drawn.values(0, Place(0, 0, 320))).sum() == 2
+
+
+@given(cell=st.floats(5, 60), zoom=st.integers(0, 5), place=st.tuples(*[st.integers(0, 39)] * 2))
+def test_a_single_patch_that_stands_out_is_seen_at_every_zoom(
+    cell: float, zoom: int, place: tuple[int, int]
+) -> None:
+    attention = np.ones((1, 40, 40), np.float32)
+    attention[0][place] = 2
+    drawn = AttentionTiles(attention, cell, (0, 0))
+    d, size = 2**zoom, int(40 * cell)
+    corners = range(0, size + 1, TILE * d)
+    shown = [drawn.values(0, Place(x, y, d)) >= 0.95 for y in corners for x in corners]
+    assert any(tile.any() for tile in shown)
 
 
 def test_what_is_low_is_transparent() -> None:
@@ -220,6 +233,7 @@ def test_qupath_counts_from_where_the_scan_begins(tmp_path: Path, margined: Arra
         ("a.geojson", '{"type": "Polygon"}'),
         ("a.geojson", '{"type": "Point", "coordinates": [NaN, 1]}'),
         ("a.geojson", '{"type": "Sphere", "coordinates": [1, 1]}'),
+        ("a.geojson", '{"type": "Point", "coordinates": [1' + 400 * "0" + ", 1]}"),
         ("a.geojson", "[" * 100_000),
         ("a.xml", "<ASAP_Annotations>"),
         ("a.xml", "<html/>"),
@@ -232,6 +246,16 @@ def test_annotations_that_cannot_be_read_say_so(tmp_path: Path, name: str, text:
     (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match=r"^a\.\w+: these annotations are not shown, "):
         read_annotations(tmp_path / name, ArrayImage(picture(10, 10)))
+
+
+def test_tiles_are_no_annotations(tmp_path: Path) -> None:
+    point = '"geometry": {"type": "Point", "coordinates": [1, 2]}'
+    (tmp_path / "a.geojson").write_text(
+        f'[{{"properties": {{"objectType": "tile"}}, {point}}}, '
+        f'{{"properties": {{"objectType": "annotation", "name": "drawn"}}, {point}}}]'
+    )
+    found = read_annotations(tmp_path / "a.geojson", ArrayImage(picture(10, 10)))
+    assert [outline.name for outline in found] == ["drawn"]
 
 
 def test_annotations_are_found_by_name(tmp_path: Path) -> None:

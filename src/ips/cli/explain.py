@@ -75,7 +75,7 @@ def explain(
             release(seen.source)
             answer = seen.title.removeprefix(f"{seen.name}: ")
             rows.append([path, answer, f"{seen.patches:,}", f"{out / name}*"])
-            _say_what_is_left_out(seen)
+            _say_what_is_left_out(seen, crop=not no_crop)
     finally:  # hours may have gone into what there is
         if rows:
             show_table(["image", "answer", "patches", "files"], rows)
@@ -145,8 +145,14 @@ def _files(
         yield tiff
 
 
-def _say_what_is_left_out(seen: Explanation) -> None:
-    if len(seen.source.shape) != 3:
+def _say_what_is_left_out(seen: Explanation, *, crop: bool) -> None:
+    features = len(seen.source.shape) != 3
+    if features:
         say(f"{seen.name}: holds features, not pixels: there is no gallery")
     if seen.source.extent is None:
         say(f"{seen.name}: does not say how large its patches are: there is no GeoJSON and no TIFF")
+    elif features and crop:
+        say(
+            f"{seen.name}: does not say which part of the slide was scanned: GeoJSON and TIFF "
+            "count from the corner of the whole slide, where QuPath may count from that of the scan"
+        )

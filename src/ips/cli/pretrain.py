@@ -48,8 +48,9 @@ def pretrain(
     stages: Annotated[int, typer.Option(min=1, max=4, help="of the encoder to keep")] = 4,
     width: Annotated[int, typer.Option(min=1, help="channels of its first stage")] = 64,
     patch_size: Annotated[
-        int, typer.Option(min=4, help="side of a patch in pixels at the resolution read")
-    ] = 256,
+        int | None,
+        typer.Option(min=4, help="side of a patch in pixels; as in --coords, or 256, by default"),
+    ] = None,
     level: Annotated[int | None, typer.Option(min=0, help="of a pyramid to read")] = None,
     mpp: Annotated[
         float | None, typer.Option(help="micrometres per pixel to read at, instead of a level")
@@ -72,12 +73,15 @@ def pretrain(
     ] = 0.996,
     hidden: Annotated[int, typer.Option(min=1, help="units of projector and predictor")] = 4096,
     projection: Annotated[int, typer.Option(min=1, help="size of a projection")] = 256,
-    seed: Annotated[int, typer.Option(min=0, help="of weights, patches and views")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31, help="of weights, patches and views")] = 0,
     precision: Annotated[Precision, typer.Option(help="of arithmetic")] = Precision.single,
     devices: Annotated[int, typer.Option(min=1, help="GPUs, or processes where there is none")] = 1,
     workers: Annotated[
         int, typer.Option(min=0, help="processes that read patches; several pay with a GPU")
     ] = 0,
+    skip_errors: Annotated[
+        bool, typer.Option("--skip-errors", help="go on without slides that cannot be read")
+    ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="go on with the run in that folder, if there is one")
     ] = False,
@@ -87,6 +91,7 @@ def pretrain(
     The defaults are the paper's, for GPUs. A laptop manages a thin-resnet of width 16 on patches of
     64 px in batches of 32, with --hidden 256, --projection 64, --optimizer adamw and --tau 0.99.
     """
+    from ips.errors import ImageError, PatchError
     from ips.pretraining.settings import Settings
     from ips.pretraining.train import pretrain as pretrain_run
 
@@ -113,12 +118,22 @@ def pretrain(
     )
     try:
         file = pretrain_run(
-            settings, run, resume=resume, console=err, devices=devices, workers=workers
+            settings,
+            run,
+            resume=resume,
+            console=err,
+            devices=devices,
+            workers=workers,
+            skip_errors=skip_errors,
         )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"go on with the same command and --resume (run folder {run})"
         ) from None
+    except (ImageError, PatchError) as error:
+        if skip_errors:
+            raise
+        raise type(error)(f"{error} (or go on without it: --skip-errors)") from error
     if file is not None:
         say(f"{run}: encoder.safetensors, metrics.csv, figures/neighbours.png")
         shape = f"encoder.name={encoder}, encoder.stages={stages}, encoder.width={width}"

@@ -285,7 +285,8 @@ def _device() -> str:
 
     if not torch.cuda.is_available():
         return "cpu"
-    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    # A process may be shown one GPU of several only, and there may be more processes than GPUs.
+    return f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"
 
 
 def _numbers(option: str, text: str) -> list[float]:

@@ -52,7 +52,7 @@ class Explanation(Prediction):
 
         >>> load("runs/demo").predict("image.png").overlay().save("overlay.png")  # doctest: +SKIP
         """
-        return PILImage.open(io.BytesIO(self._repr_png_()))
+        return PILImage.open(io.BytesIO(self._png()))
 
     def to_geojson(self, *, all_patches: bool = False, crop: bool = True) -> dict[str, Any]:
         """The patches selected, or all, as a FeatureCollection: see `patch_features`."""
@@ -66,7 +66,7 @@ class Explanation(Prediction):
         )
         return {"type": "FeatureCollection", "features": list(features)}
 
-    def _repr_png_(self) -> bytes:
+    def _png(self) -> bytes:
         png = overlay_png(self.source, self.everywhere, title=self.title)
         release(self.source)  # a PNG that was opened for it would stay decoded
         return png
@@ -77,7 +77,7 @@ class Explanation(Prediction):
             best = sorted(classes, key=classes.__getitem__, reverse=True)[:3]
             cells = "".join(f"<td>{escape(name)}: {classes[name]:.3f}</td>" for name in best)
             rows += f"<tr><th>{escape(task)}</th>{cells}</tr>"
-        picture = base64.b64encode(self._repr_png_()).decode()
+        picture = base64.b64encode(self._png()).decode()
         return f'<table>{rows}</table><img src="data:image/png;base64,{picture}" width="800">'
 
     def __repr__(self) -> str:

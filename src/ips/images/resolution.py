@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from PIL import Image as PILImage
 
@@ -83,7 +85,7 @@ def _by_magnification(image: Image, magnification: float) -> float:
 
 def _snapped(image: Image, downsample: float, asked: str, finest: str) -> float:
     """``downsample``, or that of a level within the tolerance of it."""
-    if downsample <= 0:
+    if not 0 < downsample < math.inf:
         raise ImageError(f"{image.name}: {asked} is no resolution: give a number above 0")
     nearest = min(image.level_downsamples, key=lambda d: abs(d / downsample - 1))
     if abs(nearest / downsample - 1) <= TOLERANCE:

@@ -18,7 +18,7 @@ from ips.models.checks import check_batch, check_source
 from ips.models.net import Load, Net, Settings, check_load
 from ips.models.outputs import Output
 from ips.models.picture import grid_shape, whole_image
-from ips.models.table import ScoreTable, all_looked_at
+from ips.models.table import ScoreTable
 from ips.nn import Head, ResNet, evaluating
 from ips.patches import PatchSource, pad, release
 from ips.selection import Selection
@@ -49,6 +49,7 @@ class CNN(Net):
     ) -> None:
         super().__init__(encoder, heads, **settings)
         self.keep, self.scale = keep, scale
+        self.channels = len(self.tasks)
 
     def learn(
         self, sources: Sequence[PatchSource], *, load: Load, seed: int, progress: float = 0.0
@@ -66,7 +67,7 @@ class CNN(Net):
         seed: int = 0,
         tables: Sequence[ScoreTable] | None = None,
     ) -> tuple[Output, Selection]:
-        """The answers, and the K patches that add most to them."""
+        """The answers, and the K patches that add most to them; tables get the logarithm of all."""
         check_load(load)
         with evaluating(self):
             maps = self._maps(sources)
@@ -80,10 +81,12 @@ class CNN(Net):
                 cells = [F.adaptive_avg_pool2d(w[b][None], shape).flatten() for w in weights]
                 a = torch.stack(cells) + 1e-12  # (T, N), all alike where nothing counts
                 a = a / a.sum(dim=1, keepdim=True)
+                if tables is not None:
+                    tables[b].done = 0  # it looks at all at once, there is nothing to go on with
+                    tables[b].add(a.T.log())  # the softmax of which is a
                 kept = a.mean(dim=0).topk(min(self.keep or len(source), len(source))).indices
                 rows.append(kept)
                 attention.append((a[:, kept] / a[:, kept].sum(dim=1, keepdim=True)).T)  # (K, T)
-            all_looked_at(tables)
             indices, mask = pad(rows)
             a = pad(attention)[0].transpose(1, 2)  # (B, T, K)
             selection = Selection(indices, mask, a.mean(dim=1))

@@ -17,7 +17,7 @@ from ips.models.checks import check_source
 from ips.models.net import Load, Net, Settings, check_load
 from ips.models.outputs import Output
 from ips.models.picture import grid_shape, whole_image
-from ips.models.table import ScoreTable, all_looked_at
+from ips.models.table import ScoreTable
 from ips.nn import Aggregator, Head, ResNet, evaluating, sinusoidal_position
 from ips.patches import PatchSource, pad, release
 from ips.selection import Selection, perturbed_top_k
@@ -68,6 +68,8 @@ class DPSNet(Net):
         decay: whether sigma goes down to 0 in a line.
         settings: see `Net`.
     """
+
+    channels = 1
 
     def __init__(
         self,
@@ -122,13 +124,15 @@ class DPSNet(Net):
         check_load(load)
         with evaluating(self):
             rows, patches, best = [], [], []
-            for source, scores in zip(sources, self.scores(sources), strict=True):
+            for b, (source, scores) in enumerate(zip(sources, self.scores(sources), strict=True)):
+                if tables is not None:
+                    tables[b].done = 0  # all were scored at once, there is nothing to go on with
+                    tables[b].add(scores.unsqueeze(1))
                 kept = scores.topk(min(self.keep, len(scores))).indices.sort().values  # (K,)
                 rows.append(kept)
                 best.append(scores[kept])
                 patches.append(source.read(kept.cpu()).to(self.device))
                 release(source)
-            all_looked_at(tables)
             pixels, mask = pad(patches)
             selection = Selection(pad(rows)[0], mask, pad(best)[0])
             x = self.embed(pixels, mask)

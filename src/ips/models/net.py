@@ -52,7 +52,7 @@ class Net(nn.Module, ABC):
     mean: Tensor
     std: Tensor
     channels: int = 0
-    """S, the score channels of a patch; 0 where patches are not scored one by one."""
+    """S, the score channels of a patch; 0 where patches are not scored."""
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ Letters: N patches of an image, n of a block, S score channels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -47,14 +47,6 @@ class ScoreTable:
         if not shown.any():
             return torch.zeros_like(self.logits), torch.ones_like(shown)
         return self.logits, shown
-
-
-def all_looked_at(tables: Sequence[ScoreTable] | None) -> None:
-    """Tell that an image was seen as a whole, by a method that scores no patch by itself."""
-    for table in tables or ():
-        table.done = len(table.logits)
-        if table.progress is not None:
-            table.progress(table.done)
 
 
 def empty_table(patches: int, channels: int, *, device: torch.device) -> ScoreTable:

@@ -2,8 +2,9 @@
 
 The slide is read a block of tiles at a time, once for the histogram and once to count the tissue
 in each patch, at a coarse level where it has one. Tissue is darker than the glass. Pixels that are
-wholly black were never scanned and count as neither; but where most of what is left is nearly black
-too, the slide is fluorescent, and tissue is what is brighter.
+wholly black were never scanned and count as neither. Where most of what is left is nearly black
+too, and little of it bright, the slide is fluorescent, and tissue is what is brighter; with glass
+in it, what is nearly black was never scanned either, and was stored with some noise.
 Letters: N patches of a slide, n of them kept, R rows and C columns of the grid.
 """
 
@@ -45,6 +46,8 @@ _WIDEST, _NARROWEST = 16, 16
 # and the blue of a common dye is a ninth of its brightness in grey.
 _MIN_CONTRAST, _MIN_CONTRAST_FLUORESCENT = 16, 6
 _NEARLY_BLACK = 31
+# Glass is brighter than this. Of a fluorescent slide less than this share is.
+_BRIGHT, _MAX_BRIGHT = 200, 0.1
 
 
 @dataclass(frozen=True)
@@ -83,11 +86,6 @@ def tissue_level(patches: ImagePatches) -> int:
     """
     extent = patches.patch_size * patches.downsample
     return patches.image.get_best_level_for_downsample(min(_WIDEST, extent / _NARROWEST))
-
-
-def tissue_threshold(image: Image, *, level: int) -> int | None:
-    """Otsu's threshold: grey values up to this one are tissue. None where nothing stands out."""
-    return _split(_histogram(image, level, _nothing)).threshold
 
 
 def tissue_patches(
@@ -237,6 +235,7 @@ class _Split:
     threshold: int | None
     fluorescent: bool
     reason: str | None = None
+    unscanned: int = 0  # grey values up to this one are neither tissue nor glass
 
     @property
     def is_tissue(self) -> npt.NDArray[np.bool_]:
@@ -245,17 +244,21 @@ class _Split:
         values = np.arange(256)
         if self.fluorescent:
             return values > self.threshold
-        return (values > 0) & (values <= self.threshold)
+        return (values > self.unscanned) & (values <= self.threshold)
 
 
 def _split(histogram: Counts) -> _Split:
     from skimage.filters import threshold_otsu
 
-    scanned = histogram.copy()
+    scanned, unscanned = histogram.copy(), 0
     scanned[0] = 0
-    fluorescent = bool(2 * scanned[: _NEARLY_BLACK + 1].sum() > scanned.sum())
+    dark = bool(2 * scanned[: _NEARLY_BLACK + 1].sum() > scanned.sum())
+    fluorescent = dark and bool(scanned[_BRIGHT + 1 :].sum() < _MAX_BRIGHT * scanned.sum())
     if fluorescent:
         scanned = histogram
+    elif dark:
+        unscanned = _NEARLY_BLACK
+        scanned[: unscanned + 1] = 0
     shades = np.flatnonzero(scanned)
     if not len(shades):
         return _Split(None, fluorescent, "all of it is black")
@@ -264,12 +267,12 @@ def _split(histogram: Counts) -> _Split:
     values = np.arange(shades[0], shades[-1] + 1)
     counts = scanned[values]
     threshold = int(threshold_otsu(hist=(counts, values)))
-    dark = values <= threshold
-    low, high = (np.average(values[part], weights=counts[part]) for part in (dark, ~dark))
+    lower = values <= threshold
+    low, high = (np.average(values[part], weights=counts[part]) for part in (lower, ~lower))
     if high - low < (_MIN_CONTRAST_FLUORESCENT if fluorescent else _MIN_CONTRAST):
         reason = f"nothing stands out: its darker pixels are {high - low:.1f} shades darker"
         return _Split(None, fluorescent, reason)
-    return _Split(threshold, fluorescent)
+    return _Split(threshold, fluorescent, unscanned=unscanned)
 
 
 def _shares(

@@ -227,7 +227,8 @@ class Claim:
             aside.unlink(missing_ok=True)
             return True
         # Another took it over between our look and the renaming, and is at work: give it back.
-        aside.rename(self.file)
+        with suppress(FileNotFoundError):  # that one has cleaned up after us
+            aside.rename(self.file)
         return False
 
     def _part(self) -> Path:
@@ -237,6 +238,8 @@ class Claim:
 def _same(file: Path, owner: dict[str, Any]) -> bool:
     try:
         return bool(json.loads(file.read_text(encoding="utf-8")) == owner)
+    except FileNotFoundError:
+        return False
     except ValueError:
         return not owner
 

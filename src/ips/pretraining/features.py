@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -24,7 +25,7 @@ from ips.errors import ConfigError, ImageError, IPSError, PatchError
 from ips.models.checks import memory_format
 from ips.models.embedding import SelectionEncoder, micro_batch
 from ips.nn import evaluating
-from ips.patches import FeatureWriter, ImagePatches, open_features, prefetch
+from ips.patches import Coords, FeatureWriter, ImagePatches, open_features, prefetch
 from ips.pretraining.claims import Claim, ClaimLostError, SharedFolder, SlideState
 from ips.pretraining.places import NoTissueError
 
@@ -122,7 +123,18 @@ class FeatureExtractor:
         if not self._settled:
             noise = torch.Generator().manual_seed(0)
             patch = torch.randint(256, (1, *shape), generator=noise).to(torch.uint8)
-            self._fast.begin(self.encoder)(self._cropped(patch.to(self.device)))
+            try:
+                self._fast.begin(self.encoder)(self._cropped(patch.to(self.device)))
+            except (IPSError, torch.cuda.OutOfMemoryError):
+                raise
+            except Exception as error:  # encoders of others raise anything
+                _, h, w = self._cropped_shape(shape)
+                reason = str(error).partition("\n")[0] or type(error).__name__
+                raise ConfigError(
+                    f"{self.label}: the encoder cannot take patches of {w} x {h} px ({reason}): "
+                    "give the size that it was made for as --crop, with a --patch-size of at least "
+                    "that"
+                ) from error
             self._settled = True
 
     def _cropped(self, patches: Tensor) -> Tensor:
@@ -226,13 +238,18 @@ def _check_same(
     if name is None:
         return
     try:
-        made = open_features(shared.features(name)).attributes
+        bag = open_features(shared.features(name))
     except PatchError as error:
         raise ConfigError(f"{error}, after deleting it") from error
+    made = bag.attributes
+    coords: Coords | None = None
     now: dict[str, object] = {"encoder": extractor.label}
     try:
         with open(slides[name]) as source:
             now |= {"patch_size": source.patch_size, "patch_size_level0": source.extent}
+            coords = source.coords
+    except NoTissueError:
+        coords = np.empty((0, 2), np.int64)
     except IPSError:  # the slide is no longer there: what was made of it stays
         pass
     for what, value in now.items():
@@ -241,6 +258,12 @@ def _check_same(
                 f"{shared.features(name)} was made with {what}={made.get(what)}, and now it would "
                 f"be {value}: give another folder to write to, or the settings of that one"
             )
+    if coords is not None and not np.array_equal(bag.coords, coords):
+        raise ConfigError(
+            f"{shared.features(name)} holds {len(bag):,} patches, and now there would be "
+            f"{len(coords):,} at other places: give another folder to write to, or the settings of "
+            "that one"
+        )
 
 
 def _fingerprint(encoder: nn.Module, numbers: Sequence[float]) -> str:

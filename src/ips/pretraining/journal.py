@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import signal
 import time
 from typing import Any
 
@@ -71,9 +72,14 @@ class Journal(Callback):
         """Leave the terminal as it was."""
         self._progress.stop()
 
-    def on_exception(self, *args: Any) -> None:
-        """Also when the run ends early."""
+    def on_exception(
+        self, trainer: L.Trainer, learner: L.LightningModule, exception: BaseException
+    ) -> None:
+        """Also when the run ends early; further devices would wait for the first for ever."""
         self._progress.stop()
+        kill = getattr(trainer.strategy.launcher, "kill", None)
+        if kill is not None and trainer.is_global_zero:
+            kill(signal.SIGKILL)
 
     def _write(self, row: dict[str, str]) -> None:
         """Add a line; those of epochs that a resumed run does again go."""

@@ -86,4 +86,5 @@ def epoch_reader(
         draw(slides, per_slide=each, seed=settings.seed, epoch=epoch),
         seed=settings.seed * 1_000_003 + epoch,
         skip_blank=settings.coords is None,
+        skip_errors=collection.skip_errors,
     )

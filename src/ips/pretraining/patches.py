@@ -6,7 +6,7 @@ Letters: b patches of a batch, n patches of a slide, C channels.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ips.data.table import read_table
-from ips.errors import DataError, IPSError
+from ips.errors import DataError, ImageError, IPSError, PatchError
 from ips.images import PillowImage
 from ips.images.tile_cache import CACHE_BYTES
 from ips.patches import ImagePatches, release
@@ -32,7 +32,7 @@ SUFFIXES = (
 OPEN_BYTES = 2**30
 #: A patch shows nothing if none of its channels varies by so many grey levels.
 BLANK_DEVIATION = 4.0
-#: How many other places of a slide are looked at for a patch that is not blank.
+#: How many other places of a slide are looked at for a patch that shows something.
 _TRIES = 32
 
 Opener = Callable[[Path], ImagePatches]
@@ -56,11 +56,21 @@ class Slide:
 
 @dataclass(frozen=True)
 class Collection:
-    """Slides to draw from, the channels they have, and those without tissue, with the reason."""
+    """Slides to draw from.
+
+    Args:
+        slides: at least one.
+        channels: C.
+        patch_size: side of a patch in pixels.
+        left_out: why others are not among them.
+        skip_errors: whether a patch that cannot be read gives way to another of its slide.
+    """
 
     slides: list[Slide]
     channels: int
+    patch_size: int
     left_out: list[str]
+    skip_errors: bool
 
 
 def find_files(data: Sequence[Path]) -> list[Path]:
@@ -89,35 +99,52 @@ def find_files(data: Sequence[Path]) -> list[Path]:
 
 
 def collect(
-    files: Sequence[Path], open_file: Opener, *, progress: Callable[[], None] = lambda: None
+    files: Sequence[Path],
+    open_file: Opener,
+    *,
+    skip_errors: bool = False,
+    progress: Callable[[], None] = lambda: None,
 ) -> Collection:
     """Look at the header of every file; nothing of it stays in memory but a few numbers.
 
     Args:
         files: of :func:`find_files`.
         open_file: makes the patches of a file.
+        skip_errors: leave out those that cannot be opened, as those without tissue always are; to
+            know that, the first patch of each is read.
         progress: is called after every file.
     """
     slides: list[Slide] = []
     left_out: list[str] = []
     channels: dict[int, Path] = {}
+    sizes: dict[int, Path] = {}
     for path in files:
         try:
-            source = open_file(path)
-        except NoTissueError as error:
+            with open_file(path) as source:
+                if skip_errors:
+                    source.read([0])
+                channels.setdefault(source.shape[0], path)
+                sizes.setdefault(source.patch_size, path)
+                slides.append(Slide(path, len(source), _held(source)))
+        except (ImageError, PatchError) as error:
+            if not skip_errors and not isinstance(error, NoTissueError):
+                raise
             left_out.append(str(error))
-        else:
-            channels.setdefault(source.shape[0], path)
-            slides.append(Slide(path, len(source), _held(source)))
-            release(source)
         progress()
     if not slides:
-        raise DataError(f"none of {len(files)} slides has tissue, such as {left_out[0]}")
+        what = "has tissue and can be read" if skip_errors else "has tissue"
+        raise DataError(f"none of {len(files)} slides {what}, such as {left_out[0]}")
     if len(channels) > 1:
         raise DataError(
             f"{channels[1]} is grey but {channels[3]} has colours: pre-train on one kind"
         )
-    return Collection(slides, next(iter(channels)), left_out)
+    if len(sizes) > 1:
+        (size, one), (other, another) = list(sizes.items())[:2]
+        raise DataError(
+            f"the places of {one} are of patches of {size} px, but those of {another} of {other}: "
+            "find the tissue of all with the same size"
+        )
+    return Collection(slides, next(iter(channels)), next(iter(sizes)), left_out, skip_errors)
 
 
 def draw(slides: Sequence[Slide], *, per_slide: int, seed: int, epoch: int) -> Draws:
@@ -158,6 +185,7 @@ class Reader(Dataset[Tensor]):
         seed: of what is read instead of blank patches.
         skip_blank: read another patch of the slide for one that is blank, and note that in
             ``draws``; where none of a few is better, blank it stays.
+        skip_errors: also for one that cannot be read, unless none of a few can.
     """
 
     def __init__(
@@ -168,9 +196,11 @@ class Reader(Dataset[Tensor]):
         *,
         seed: int,
         skip_blank: bool,
+        skip_errors: bool = False,
     ) -> None:
         self.slides, self.open_file = slides, open_file
-        self.draws, self.seed, self.skip_blank = draws, seed, skip_blank
+        self.draws, self.seed = draws, seed
+        self.skip_blank, self.skip_errors = skip_blank, skip_errors
         self._open: OrderedDict[int, ImagePatches] = OrderedDict()
 
     def __len__(self) -> int:
@@ -198,15 +228,32 @@ class Reader(Dataset[Tensor]):
     def _patch(self, number: int) -> Tensor:
         slide, patch = self.draws[number].tolist()
         source = self._opened(slide)
-        first = source.read([patch])  # (1, C, h, w)
-        if not self.skip_blank or not blank(first):
-            return first[0]
+        spare: tuple[int, Tensor] | None = None
+        failure: ImageError | None = None
+        for place in self._places(number, patch, len(source)):
+            try:
+                pixels = source.read([place])  # (1, C, h, w)
+            except ImageError as error:
+                if not self.skip_errors:
+                    raise
+                failure = failure or error
+                continue
+            shows = not self.skip_blank or not blank(pixels)
+            if shows or spare is None:
+                spare = place, pixels[0]
+            if shows:
+                break
+        if spare is None:
+            assert failure is not None
+            raise failure
+        self.draws[number, 1] = spare[0]
+        return spare[1]
+
+    def _places(self, number: int, patch: int, count: int) -> Iterator[int]:
+        """A patch, and what may be read instead of it."""
+        yield patch
         random = np.random.default_rng([self.seed, number])
-        for other in random.integers(len(source), size=_TRIES).tolist():
-            if not blank(instead := source.read([other])):
-                self.draws[number, 1] = other
-                return instead[0]
-        return first[0]
+        yield from random.integers(count, size=_TRIES).tolist()
 
     def _opened(self, number: int) -> ImagePatches:
         if number not in self._open:

@@ -92,6 +92,7 @@ def slide_patches(
             f"{file}: a place lies outside {path.name}, which has {width} x {height} px: it is "
             "about another slide, or its coordinates are not in level-0 pixels"
         )
+    _check_slide(image, notes, file)
     noted = _noted_size(image, notes)
     if noted is None:
         downsample = resolution.downsample(image)
@@ -124,6 +125,20 @@ def _read_places(file: Path) -> tuple[Coords, dict[str, Any]]:
     if coords.size and (coords.ndim != 2 or coords.shape[1] != 2):
         raise PatchError(f"{file}: coords is {coords.shape}, expected (n, 2) as x, y")
     return np.rint(coords.reshape(-1, 2)).astype(np.int64), notes
+
+
+def _check_slide(image: Image, notes: dict[str, Any], file: Path) -> None:
+    """Slides of two folders may have the same name."""
+    if not {"level0_width", "level0_height"} <= notes.keys():
+        return
+    noted = int(notes["level0_width"]), int(notes["level0_height"])
+    if noted != image.dimensions:
+        width, height = image.dimensions
+        raise PatchError(
+            f"{file}: places of a slide of {noted[0]} x {noted[1]} px, but {image.name} has "
+            f"{width} x {height}: it is about another slide of this name: find the tissue of this "
+            "one again"
+        )
 
 
 def _noted_size(image: Image, notes: dict[str, Any]) -> tuple[int, float] | None:

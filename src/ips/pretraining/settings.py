@@ -10,6 +10,7 @@ figures/             what it holds for alike
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -33,7 +34,8 @@ class Settings:
     Args:
         data: files, folders and CSVs.
         coords: folder of places with tissue.
-        patch_size: side of a patch in pixels at the resolution read.
+        patch_size: side of a patch in pixels at the resolution read; by default what ``coords``
+            notes, or 256.
         level, mpp, magnification: that resolution; give one at most.
         encoder: of ``ips.nn.ENCODERS``.
         stages, width: of the encoder.
@@ -50,7 +52,7 @@ class Settings:
 
     data: tuple[Path, ...]
     coords: Path | None = None
-    patch_size: int = 256
+    patch_size: int | None = None
     level: int | None = None
     mpp: float | None = None
     magnification: float | None = None
@@ -169,7 +171,7 @@ def check(settings: Settings, *, devices: int) -> None:
         )
     if not 0 <= settings.tau < 1:
         raise ConfigError(f"--tau {settings.tau}: take a number from 0 up to 1, such as 0.996")
-    if settings.peak_lr <= 0:
+    if not 0 < settings.peak_lr < math.inf:
         raise ConfigError(f"--lr {settings.lr}: take a number above 0")
 
 

@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ def pretrain(
     console: Console,
     devices: int = 1,
     workers: int = 0,
+    skip_errors: bool = False,
 ) -> Path | None:
     """BYOL into the folder ``run``; with ``resume``, go on with what is there.
 
@@ -64,6 +66,7 @@ def pretrain(
         console: where the bar and what is left out are shown.
         devices: GPUs, or processes where there is none.
         workers: processes that read patches, for each device.
+        skip_errors: leave out slides that cannot be opened, and patches that cannot be read.
 
     Returns:
         The encoder's file; None in the processes of further devices.
@@ -76,7 +79,8 @@ def pretrain(
         settings.patch_size, settings.level, settings.mpp, settings.magnification
     )
     open_file = partial(slide_patches, resolution=resolution, places=settings.coords)
-    collection = _collected(settings, open_file, console)
+    collection = _collected(settings, open_file, console, skip_errors=skip_errors)
+    settings = replace(settings, patch_size=collection.patch_size)
     counts = (min(slide.count, settings.patches_per_slide) for slide in collection.slides)
     steps = sum(counts) // settings.batch
     if steps == 0:
@@ -84,7 +88,7 @@ def pretrain(
             f"{len(collection.slides)} slides with {settings.patches_per_slide} patches at most "
             f"give less than one batch of {settings.batch}: take a smaller --batch or more slides"
         )
-    views = TwoViews(patch=settings.patch_size, channels=collection.channels)
+    views = TwoViews(patch=collection.patch_size, channels=collection.channels)
     folder.begin(settings.values() | {"slides": len(collection.slides)}, resume=resume)
     if folder.encoder.is_file():
         return folder.encoder
@@ -158,11 +162,15 @@ class Learner(L.LightningModule):
         return moving_average(step, total=self.steps, start=self.settings.tau)
 
 
-def _collected(settings: Settings, open_file: Opener, console: Console) -> Collection:
+def _collected(
+    settings: Settings, open_file: Opener, console: Console, *, skip_errors: bool
+) -> Collection:
     files = find_files(settings.data)
     with progress_bar(console, transient=True) as bar:
         task = bar.add_task("opening", total=len(files), note="slides")
-        collection = collect(files, open_file, progress=lambda: bar.advance(task))
+        collection = collect(
+            files, open_file, skip_errors=skip_errors, progress=lambda: bar.advance(task)
+        )
     for text in collection.left_out:
         console.print(f"left out: {text}", markup=False, highlight=False, soft_wrap=True)
     return collection

@@ -20,6 +20,10 @@ _SUFFIXES = (".geojson", ".xml", ".json")
 _COLOUR = "#ffa90e"
 _LARGEST = 64 * 2**20  # bytes of a file
 _MOST = 500_000  # points that a browser still draws
+_MALFORMED = (
+    *(AttributeError, IndexError, KeyError, OverflowError),
+    *(RecursionError, TypeError, ValueError),
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ def read_annotations(path: Path, image: Image) -> list[Outline]:
     """The shapes in a file, where they are on ``image``.
 
     QuPath shows a slide without the margin that was not scanned, and counts from there; ASAP
-    counts from the corner of the file.
+    counts from the corner of the file. Tiles are left out: nobody drew them, `ips explain` did.
     """
     try:
         if path.stat().st_size > _LARGEST:
@@ -66,7 +70,7 @@ def read_annotations(path: Path, image: Image) -> list[Outline]:
             outlines = list(_of_geojson(json.loads(text), left, top))
     except ElementTree.ParseError as error:
         raise _wrong(path, f"it is not XML ({error})") from error
-    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
+    except _MALFORMED as error:
         raise _wrong(path, f"it is neither GeoJSON nor XML of ASAP ({error!r:.80})") from error
     except OSError as error:
         raise _wrong(path, str(error.strerror).lower()) from error
@@ -84,6 +88,8 @@ def _of_geojson(value: Any, left: int, top: int) -> Iterator[Outline]:
     for feature in features:
         geometry = feature.get("geometry", feature)
         about = feature.get("properties") or {}
+        if about.get("objectType") == "tile":
+            continue
         kind = about.get("classification") or {}
         name = str(kind.get("name") or about.get("name") or "")
         colour = _rgb(kind.get("color", kind.get("colorRGB", about.get("color"))))

@@ -21,12 +21,11 @@ from ips.data.files import whole_file
 from ips.explain import Explanation
 from ips.explain.maps import attention_map, mean_attention, patch_scores
 from ips.predictor import Predictor
-from ips.training import RunFolder
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 
-_VERSION = "1"
+_VERSION = "2"
 _CELLS = 2**20  # of a map
 
 
@@ -79,12 +78,12 @@ class Answer:
         )
 
 
-def key_of(predictor: Predictor, run: Path, image: Path) -> str:
+def key_of(predictor: Predictor, image: Path) -> str:
     """Changes with the model, the file and how it is cut: the answer to another is not ours."""
+    assert predictor.stamp is not None  # as `load` makes it
+    stat = image.stat()
     facts = [_VERSION, predictor.config.patches.model_dump_json(), str(image.resolve())]
-    for path in (RunFolder(run).model, image):
-        stat = path.stat()
-        facts += [str(stat.st_size), str(stat.st_mtime_ns)]
+    facts += map(str, (*predictor.stamp, stat.st_size, stat.st_mtime_ns))
     return hashlib.sha256(os.fsencode("\n".join(facts))).hexdigest()[:24]
 
 

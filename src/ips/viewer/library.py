@@ -31,17 +31,23 @@ _SUFFIXES = {
     *(".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".npy"),
     *(".svs", ".svslide", ".ndpi", ".mrxs", ".scn", ".vms", ".vmu", ".bif", ".dcm"),
 }
+# How the pictures end that `ips explain` writes, perhaps beside the images.
+_DRAWN = ("-overlay.png", "-gallery.png", "-classes.png", "-map.tif")
 _MAPS = 2  # answers in memory
 _DIVISIONS = 200  # steps in which progress is told
 
 
 def find_images(given: Iterable[Path]) -> list[Path]:
-    """The files among ``given``, and the images in its folders, each once."""
+    """The files among ``given``, and the images in its folders, each once.
+
+    What `ips explain` drew of an image is none of a folder's images.
+    """
     found: dict[Path, None] = {}
     for path in given:
         if path.is_dir():
             inside = sorted(p for p in path.iterdir() if p.suffix.lower() in _SUFFIXES)
-            files = [p for p in inside if p.is_file() and not p.name.startswith(".")]
+            shown = [p for p in inside if not p.name.startswith(".")]
+            files = [p for p in shown if p.is_file() and not p.name.endswith(_DRAWN)]
             if not files:
                 raise DataError(f"{path}: there is no image in this folder: give another, or files")
             found |= dict.fromkeys(files)
@@ -87,7 +93,7 @@ class Library:
     """Images and their predictions.
 
     Args:
-        predictor: the model.
+        predictor: the model, as `load` read it.
         run: its folder; answers are kept in it, or for this session where it cannot be written to.
         paths: the images.
         annotations: a file, or a folder of files that are called like the images.
@@ -112,7 +118,7 @@ class Library:
         self._change = 1
         self._news = threading.Condition()
         self._loading = threading.Lock()
-        self._maps: OrderedDict[str, tuple[Answer, AttentionTiles]] = OrderedDict()
+        self._maps: OrderedDict[Path, tuple[Answer, AttentionTiles]] = OrderedDict()
         self._thread = threading.Thread(target=self._work, name="ips-look", daemon=True)
 
     # The list
@@ -158,15 +164,16 @@ class Library:
         with self._loading:
             if entry.state != "ready":
                 return None
-            if entry.id in self._maps:
-                self._maps.move_to_end(entry.id)
-                return self._maps[entry.id]
-            answer = answers.load(self._file(entry))
+            path = self._file(entry)
+            if path in self._maps:
+                self._maps.move_to_end(path)
+                return self._maps[path]
+            answer = answers.load(path)
             if answer is None:  # it was removed, or the image was changed, while the page was open
                 self._tell(entry, state="waiting", done=0)
                 return None
             found = answer, AttentionTiles(answer.maps, answer.cell, answer.offset)
-            self._maps[entry.id] = found
+            self._maps[path] = found
             while len(self._maps) > _MAPS:
                 self._maps.popitem(last=False)
             return found
@@ -184,7 +191,7 @@ class Library:
 
     def _file(self, entry: Entry) -> Path:
         try:
-            key = answers.key_of(self.predictor, self.run, entry.path)
+            key = answers.key_of(self.predictor, entry.path)
         except OSError as error:
             raise ImageError(
                 f"{entry.name} cannot be found any more ({error.strerror}): start again"
@@ -228,6 +235,7 @@ class Library:
                 self._tell(entry, state="ready", answers=self._summary(found))
 
     def _look(self, entry: Entry) -> None:
+        target = self._file(entry)  # of the file as it is now: it may change while it is read
         source = self.predictor.open(entry.path)
         if len(source.shape) != 3:
             raise ImageError(f"{entry.name} holds features, not pixels: give the image itself")
@@ -239,12 +247,12 @@ class Library:
                 self._tell(entry, done=done)
             wanted = self._wanted
             other = wanted is not None and wanted is not entry and wanted.state == "waiting"
-            if self._stopping or other:
+            if done < entry.total and (self._stopping or other):
                 raise _Later
 
         explanation = self.predictor.predict(entry.path, progress=progress)
         answer = Answer.of(explanation)
-        answers.save(answer, self._file(entry))
+        answers.save(answer, target)
         summary = self._summary(answer.probabilities)
         self._tell(entry, state="ready", done=entry.total, answers=summary)
 

@@ -37,6 +37,7 @@ R = TypeVar("R")
 HOST = "127.0.0.1"
 _NAMES = {HOST, "localhost"}
 _LONGEST = 512  # bytes of a path, and of a query
+_MOST_HEADERS = 16_384  # bytes of all that a browser tells of itself
 _WORKERS = min(4, os.cpu_count() or 1)
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -47,7 +48,7 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-_KEPT = {"cache-control": "private, max-age=3600"}  # an address is of this session only
+_KEPT = {"cache-control": "private, max-age=3600"}  # the address says when the file was changed
 _NEW = {"cache-control": "no-store"}
 _KINDS = {
     ".css": "text/css",
@@ -205,6 +206,8 @@ class _Guard:
 
     def _trouble(self, scope: Scope) -> tuple[str, int] | None:
         """What is wrong with a request, and the code for it."""
+        if sum(len(key) + len(value) for key, value in scope["headers"]) > _MOST_HEADERS:
+            return "headers too large", 431
         headers = {key.lower(): value for key, value in scope["headers"]}
         name = headers.get(b"host", b"").decode("latin-1").rsplit(":", 1)[0]
         if name not in _NAMES:

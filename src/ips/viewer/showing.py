@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,17 +32,17 @@ class Showing:
 
     def __init__(self, library: Library) -> None:
         self.library = library
-        self._opened: tuple[Entry, Image] | None = None
+        self._opened: tuple[Entry, int | None, Image] | None = None
         self._opening = threading.Lock()
         self._tiles = TileCache(limit=_TILES)
 
     def tile(self, entry: Entry, zoom: int, column: int, row: int) -> bytes | None:
         """A tile of an image as JPEG or PNG, None where there is none."""
-        image = self._image(entry)
+        image, changed = self._image(entry)
         at = place(image, zoom, column, row)
         if at is None:
             return None
-        return self._held((entry.id, at), lambda: image_tile(image, at))
+        return self._held((entry.id, changed, at), lambda: image_tile(image, at))
 
     def attention_tile(
         self,
@@ -55,11 +56,12 @@ class Showing:
         above: float,
     ) -> bytes | None:
         """A tile of the attention of ``task`` (their number for the mean) as PNG."""
-        at, found = place(self._image(entry), zoom, column, row), self.library.answer(entry)
+        image, changed = self._image(entry)
+        at, found = place(image, zoom, column, row), self.library.answer(entry)
         if at is None or found is None or not 0 <= task < len(found[0].maps):
             return None
         return self._held(
-            (entry.id, at, task, colours, above),
+            (entry.id, changed, at, task, colours, above),
             lambda: found[1].tile(task, at, colours=colours, above=above),
         )
 
@@ -69,13 +71,15 @@ class Showing:
         if found is None or not 0 <= rank < min(len(found[0].kept), _MOST_KEPT):
             return None
         x, y = found[0].kept[rank].tolist()
-        image = self._image(entry)
-        return self._held((entry.id, rank), lambda: thumbnail(image, x, y, found[0].extent))
+        image, changed = self._image(entry)
+        return self._held(
+            (entry.id, changed, rank), lambda: thumbnail(image, x, y, found[0].extent)
+        )
 
     def details(self, entry: Entry) -> dict[str, Any]:
         """All that the page needs to show an image; or why it cannot be shown."""
         try:
-            image = self._image(entry)
+            image, changed = self._image(entry)
         except IPSError as error:
             return {"id": entry.id, "name": entry.name, "error": str(error)}
         width, height = image.dimensions
@@ -83,6 +87,7 @@ class Showing:
         return {
             "id": entry.id,
             "name": entry.name,
+            "changed": str(changed),  # more digits than a browser's numbers have
             "width": width,
             "height": height,
             "zoom": zooms(image),
@@ -97,15 +102,17 @@ class Showing:
         path = find_annotations(entry.path, self.library.annotations)
         if path is None:
             return []
-        return [asdict(outline) for outline in read_annotations(path, self._image(entry))]
+        return [asdict(outline) for outline in read_annotations(path, self._image(entry)[0])]
 
-    def _image(self, entry: Entry) -> Image:
+    def _image(self, entry: Entry) -> tuple[Image, int | None]:
+        """The image as its file is now, and when that was changed."""
         with self._opening:
-            if self._opened is None or self._opened[0] is not entry:
+            changed = _changed(entry.path)
+            if self._opened is None or self._opened[:2] != (entry, changed):
                 # The one before is let go, not closed: a thread may still be reading a tile of it.
                 self._opened = None
-                self._opened = entry, open_image(entry.path)
-            return self._opened[1]
+                self._opened = entry, changed, open_image(entry.path)
+            return self._opened[2], changed
 
     def _held(self, key: tuple[Any, ...], make: Callable[[], bytes]) -> bytes:
         return self._tiles.get(key, lambda: np.frombuffer(make(), dtype=np.uint8)).tobytes()
@@ -120,7 +127,16 @@ class Showing:
             "patches": answer.patches,
             "extent": answer.extent,
             "probabilities": [list(each.items()) for each in named],
+            "count": len(answer.kept),
             "kept": answer.kept[:_MOST_KEPT].tolist(),
             "attention": answer.attention[:, :_MOST_KEPT].tolist(),
             "classes": None if classes is None else classes[:_MOST_KEPT].tolist(),
         }
+
+
+def _changed(path: Path) -> int | None:
+    """When a file was changed, in nanoseconds; None if it is gone, which opening it will tell."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None

@@ -88,7 +88,8 @@ class AttentionTiles:
     """Maps of attention in percentiles, drawn tile by tile.
 
     A softmax over many patches gives nearly nothing to nearly all of them: what is drawn is the
-    rank of a cell, from 0 for the lowest to 1 for the highest. Zooming out, cells are averaged.
+    rank of a cell, from 0 for the lowest to 1 for the highest. Zooming out, the highest of the
+    cells that become one is drawn: a single patch that stands out is seen at every zoom.
 
     Args:
         maps: ``(R, rows, columns)``, attention of R tasks; not drawn where it is NaN or 0.
@@ -105,8 +106,8 @@ class AttentionTiles:
 
     def values(self, row: int, at: Place) -> Floats:
         """Of one task, ``(TILE, TILE)`` from 0 to 1; NaN where there is nothing to draw."""
-        # The coarsest cells that are no larger than a pixel, the finest where all are larger.
-        level = min(max(0, int(log2(at.downsample / self._cell))), len(self._levels) - 1)
+        # The finest cells that are no smaller than a pixel, or some would fall between two.
+        level = min(max(0, ceil(log2(at.downsample / self._cell))), len(self._levels) - 1)
         cells, side = self._levels[level][row], self._cell * 2**level
         centres = (np.arange(TILE) + 0.5) * at.downsample
         columns = np.floor((at.left + centres - self._offset[0]) / side).astype(np.int64)
@@ -129,13 +130,12 @@ class AttentionTiles:
 
 
 def _halved(levels: Floats) -> Floats:
-    """Means of two by two cells ``(R, rows, columns)``, of those that there are."""
+    """The highest of two by two cells ``(R, rows, columns)``, of those that there are."""
     _, rows, columns = levels.shape
     padded = np.pad(levels, ((0, 0), (0, rows % 2), (0, columns % 2)), constant_values=np.nan)
     fours = padded.reshape(len(levels), (rows + 1) // 2, 2, (columns + 1) // 2, 2)
-    count = np.isfinite(fours).sum(axis=(2, 4))
-    total = np.nansum(fours, axis=(2, 4))
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan).astype(np.float32)
+    highest: Floats = np.fmax.reduce(np.fmax.reduce(fours, axis=4), axis=2)
+    return highest
 
 
 def _pixels(image: Image, at: Place) -> Pixels:

@@ -172,7 +172,7 @@
       details = { id, name: images.get(id).row.name, error: error.message };
     }
     if (current !== id) return; // another was opened meanwhile
-    const same = shown && shown.id === id && map;
+    const same = shown && shown.id === id && shown.changed === details.changed && map;
     shown = details;
     document.title = `${details.name} – ips view`;
     if (!same) lay();
@@ -224,7 +224,7 @@
       noWrap: true,
       keepBuffer: 1,
     };
-    layers.image = L.tileLayer(`tiles/${shown.id}/{z}/{x}/{y}`, options).addTo(map);
+    layers.image = L.tileLayer(`tiles/${shown.id}/{z}/{x}/{y}?of=${shown.changed}`, options).addTo(map);
     layers.image.on("tileerror", unreadable);
     layers.options = options;
     layers.outlines = L.layerGroup().addTo(map);
@@ -274,7 +274,7 @@
     const found = !shown.error && shown.answer;
     $("image-name").textContent = shown.name;
     const size = shown.error ? "" : `${number(shown.width)} × ${number(shown.height)} px`;
-    const kept = found ? `\n${number(found.kept.length)} of ${number(found.patches)} patches kept` : "";
+    const kept = found ? `\n${number(found.count)} of ${number(found.patches)} patches kept` : "";
     $("facts").textContent = size + kept;
     $("annotations-label").hidden = !shown.annotated;
     $("task-section").hidden = !several();
@@ -334,7 +334,7 @@
       layers.attentions = [];
       return;
     }
-    const query = `task=${task}&colours=${$("colours").value}&above=${(1 - TOP[$("top").value]).toFixed(3)}`;
+    const query = `task=${task}&colours=${$("colours").value}&above=${(1 - TOP[$("top").value]).toFixed(3)}&of=${shown.changed}`;
     const layer = L.tileLayer(`attention/${shown.id}/{z}/{x}/{y}?${query}`, {
       ...layers.options,
       opacity: Number($("opacity").value),
@@ -374,7 +374,7 @@
       const button = element("button");
       button.type = "button";
       const picture = element("img");
-      picture.src = `patches/${shown.id}/${patch.rank}`;
+      picture.src = `patches/${shown.id}/${patch.rank}?of=${shown.changed}`;
       picture.loading = "lazy";
       picture.alt = "";
       if (patch.read !== undefined) picture.style.setProperty("--chip", chip(patch));
@@ -383,7 +383,7 @@
       const caption = element("span", "caption");
       caption.append(element("span", "", share), element("span", "read", name));
       button.append(picture, caption);
-      button.title = `x ${number(patch.x)}, y ${number(patch.y)}: ${share} of the attention${name ? `, read as ${name}` : ""}`;
+      button.title = `x ${number(patch.x)}, y ${number(patch.y)}: ${share} of the attention to the patches kept${name ? `, read as ${name}` : ""}`;
       button.setAttribute("aria-label", `Go to the patch at ${button.title}`);
       button.addEventListener("click", () => visit(patch, button));
       const item = element("li");
