@@ -68,14 +68,14 @@ cnn-0.3   –    –  90.8±0.7 76.7±1.3 55.8±0.4 42.3±2.6   1.6  30
 # The same at the scale of a laptop: other sizes, and so nothing to put beside it.
 
 _SMALL_TABLE_1 = """
-ips       10 192
-ips        2 192
-rps       10 192
-rps        2 192
-dps       10 713
-topmil    10 192
-topmil     2 192
-deepmil  192 192
+ips       10 165
+ips        2 165
+rps       10 165
+rps        2 165
+dps       10 165
+topmil    10 165
+topmil     2 165
+deepmil  165 165
 cnn        –   –
 cnn-0.3    –   –
 """
@@ -237,7 +237,7 @@ def _patch_size(scale: Scale) -> list[Arm]:
         400: ("98.4", "4.2", "88", "49", "137"),
     }
     names = ("sign", "memory_gb", "select_ms", "rest_ms", "step_ms")
-    sizes = published if scale == "paper" else (25, 50, 100, 200)
+    sizes = published if scale == "paper" else (25, 50, 100)
     return [
         Arm(
             _LABELS["ips"],
