@@ -23,7 +23,7 @@ from ips.nn import thin_resnet
 from ips.patches import open_features
 
 sys.path.append(str(Path(__file__).parents[1] / "patches"))
-import test_features as layouts
+import feature_files as layouts
 
 THIN = ("--encoder", "thin-resnet", "--width", "8", "--stages", "2", "--weights", "none")
 

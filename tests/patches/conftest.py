@@ -5,4 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+from feature_files import LAYOUTS
+
 sys.path.append(str(Path(__file__).parents[1] / "images"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("layouts")
+    for name, (write, *_) in LAYOUTS.items():
+        write(folder / f"{name}.h5")
+    return folder

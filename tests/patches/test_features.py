@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
-import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from feature_files import FEATURES, LAYOUTS, PIXELS, RANDOM, D, N, open_layout
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,124 +22,6 @@ from ips.patches.feature_writer import FeatureWriter
 from ips.patches.features import FeatureBag, check_widths, groups, open_features, read_rows
 from ips.patches.layouts import FORMAT, VERSION
 from ips.patches.source import PatchSource, release
-
-N, D = 150, 12
-RANDOM = np.random.default_rng(0)
-FEATURES = RANDOM.standard_normal((N, D)).astype(np.float32)
-PIXELS = np.stack(np.divmod(np.arange(N), 15)[::-1], axis=1) * 512  # x, y
-
-
-def write_clam(path: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file.create_dataset("features", data=FEATURES, chunks=(32, D), maxshape=(None, D))
-        file.create_dataset("coords", data=PIXELS.astype(np.int32), chunks=(32, 2))
-
-
-def write_trident(path: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file.create_dataset("features", data=FEATURES, chunks=(1, D), maxshape=(None, D))
-        file["features"].attrs.update(name="slide", savetodir="None", encoder="uni_v1")
-        file.create_dataset("coords", data=PIXELS, chunks=(1, 2))
-        file["coords"].attrs.update(
-            patch_size=256,
-            patch_size_level0=512,
-            level0_magnification=40,
-            target_magnification=20,
-            overlap=0,
-            name="slide",
-        )
-
-
-def write_leading_axis(path: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file["features"] = FEATURES[None]
-        file["coords"] = PIXELS[None]
-
-
-def write_stamp(path: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file["feats"] = FEATURES.astype(np.float16)
-        file["coords"] = (PIXELS * 0.25).astype(np.float32)
-        file.attrs.update(
-            stamp_version="2.2.0",
-            extractor="ctranspath",
-            unit="um",
-            tile_size_um=128.0,
-            tile_size_px=224,
-        )
-
-
-def write_stamp_legacy(path: Path) -> None:
-    """Tiles of 256 µm, 1,024 px at 0.25 µm/px, which the file counts as 224 each."""
-    with h5py.File(path, "w") as file:
-        file["feats"] = FEATURES.astype(np.float16)
-        file["coords"] = PIXELS // 512 * 224
-
-
-def write_stamp_legacy_px(path: Path) -> None:
-    """The same with a unit: pixels of tiles, not of the slide."""
-    write_stamp_legacy(path)
-    with h5py.File(path, "a") as file:
-        file.attrs.update(unit="px", tile_size=224)
-
-
-def write_paper(path: Path) -> None:
-    with h5py.File(path, "w") as file:
-        for label, slide in enumerate(("normal_001", "tumor_001")):
-            group = file.create_group(slide)
-            array = FEATURES + label
-            group.create_dataset("img", data=array, compression="gzip", compression_opts=9)
-            group.create_dataset("pos", data=np.arange(N) * 3, compression="gzip")
-            group.attrs["label"] = np.int64(label)
-
-
-def write_ours(path: Path) -> None:
-    with FeatureWriter(
-        path, patch_size=256, extent=512, level=1, mpp=0.25, encoder="resnet50", dtype="float32"
-    ) as writer:
-        for start in range(0, N, 64):
-            rows = slice(start, start + 64)
-            writer.append(torch.from_numpy(FEATURES[rows]), PIXELS[rows])
-
-
-ROW = np.stack([np.arange(N) * 3, np.zeros(N, dtype=np.int64)], axis=1)
-# writer, group, kind, features, coords, extent
-LAYOUTS: dict[str, tuple[Callable[[Path], None], str | None, str, Any, Any, int | None]] = {
-    "clam": (write_clam, None, "clam", FEATURES, PIXELS, None),
-    "trident": (write_trident, None, "trident", FEATURES, PIXELS, 512),
-    "leading axis": (write_leading_axis, None, "clam", FEATURES, PIXELS, None),
-    "stamp": (write_stamp, None, "stamp", FEATURES.astype(np.float16), PIXELS, 512),
-    "stamp legacy": (
-        write_stamp_legacy,
-        None,
-        "stamp",
-        FEATURES.astype(np.float16),
-        PIXELS * 2,
-        1024,
-    ),
-    "stamp legacy px": (
-        write_stamp_legacy_px,
-        None,
-        "stamp",
-        FEATURES.astype(np.float16),
-        PIXELS * 2,
-        1024,
-    ),
-    "paper": (write_paper, "tumor_001", "ips-paper", FEATURES + 1, ROW, None),
-    "ours": (write_ours, None, "ips", FEATURES, PIXELS, 512),
-}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("layouts")
-    for name, (write, *_) in LAYOUTS.items():
-        write(folder / f"{name}.h5")
-    return folder
-
-
-def open_layout(folder: Path, name: str) -> FeatureBag:
-    return open_features(folder / f"{name}.h5", group=LAYOUTS[name][1], mpp=0.25)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -397,121 +278,3 @@ def test_one_width_per_folder(folder: Path, tmp_path: Path) -> None:
         check_widths([*bags, open_features(tmp_path / "wide.h5")])
     with pytest.raises(PatchError, match="no feature file"):
         check_widths([])
-
-
-class TestWriter:
-    def test_has_the_names_other_tools_read(self, folder: Path) -> None:
-        with h5py.File(folder / "ours.h5") as file:
-            assert set(file) == {"features", "coords"}
-            np.testing.assert_array_equal(file["features"][:], FEATURES)
-            np.testing.assert_array_equal(file["coords"][:], PIXELS)
-            assert file["features"].chunks == (32, D)
-            assert file["coords"].dtype == np.int64
-            assert file["features"].attrs["encoder"] == "resnet50"
-            assert dict(file["coords"].attrs) == {
-                "patch_size": 256,
-                "patch_size_level0": 512,
-                "level": 1,
-                "mpp": 0.25,
-                "unit": "px",
-            }
-            assert dict(file.attrs) == {"format": FORMAT, "version": VERSION}
-
-    def test_is_taken_for_trident_without_our_mark(self, folder: Path, tmp_path: Path) -> None:
-        path = tmp_path / "a.h5"
-        path.write_bytes((folder / "ours.h5").read_bytes())
-        with h5py.File(path, "a") as file:
-            del file.attrs["format"]
-        bag = open_features(path)
-        assert bag.layout.kind == "trident"
-        assert bag.extent == 512
-
-    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-    def test_half_precision(self, tmp_path: Path, dtype: torch.dtype) -> None:
-        features = torch.from_numpy(FEATURES).to(dtype)
-        with FeatureWriter(tmp_path / "new" / "a.h5", patch_size=64, extent=64) as writer:
-            writer.append(features.requires_grad_(), PIXELS)
-        bag = open_features(tmp_path / "new" / "a.h5")
-        assert bag.mpp is None
-        assert torch.equal(bag.read(range(N)), features.detach().half())
-
-    def test_interrupted_leaves_what_was_there(self, tmp_path: Path) -> None:
-        path = tmp_path / "a.h5"
-        path.write_text("before")
-
-        def write() -> None:
-            with FeatureWriter(path, patch_size=64, extent=64) as writer:
-                writer.append(FEATURES, PIXELS)
-                raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            write()
-        assert [p.name for p in tmp_path.iterdir()] == ["a.h5"]
-        assert path.read_text() == "before"
-
-    @pytest.mark.parametrize(
-        ("features", "coords", "message"),
-        [
-            (FEATURES, PIXELS[:-1], r"\(150, 12\) with coordinates \(149, 2\)"),
-            (FEATURES[0], PIXELS[0], r"expected \(k, D\)"),
-            (FEATURES[:, :5], PIXELS, "5 features per patch after 12"),
-            (FEATURES * 1e6, PIXELS, "cannot be stored as float16: write float32"),
-            (FEATURES * np.nan, PIXELS, "value nan"),
-        ],
-    )
-    def test_bad_rows(self, tmp_path: Path, features: Any, coords: Any, message: str) -> None:
-        def write() -> None:
-            with FeatureWriter(tmp_path / "a.h5", patch_size=64, extent=64) as writer:
-                writer.append(FEATURES, PIXELS)
-                writer.append(features, coords)
-
-        with pytest.raises(PatchError, match=rf"a\.h5: .*{message}"):
-            write()
-        assert list(tmp_path.iterdir()) == []
-
-    def test_no_patches(self, tmp_path: Path) -> None:
-        with (
-            pytest.raises(PatchError, match=r"a\.h5: no patches to write"),
-            FeatureWriter(tmp_path / "a.h5", patch_size=64, extent=64),
-        ):
-            pass
-        assert list(tmp_path.iterdir()) == []
-
-    def test_folder_that_cannot_be_made(self, tmp_path: Path) -> None:
-        (tmp_path / "file").write_text("")
-        with (
-            pytest.raises(PatchError, match="cannot be written"),
-            FeatureWriter(tmp_path / "file" / "a.h5", patch_size=64, extent=64),
-        ):
-            pass
-
-    def test_outside_a_with_block(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="with block"):
-            FeatureWriter(tmp_path / "a.h5", patch_size=64, extent=64).append(FEATURES, PIXELS)
-
-    @pytest.mark.skipif(sys.platform == "win32", reason="limits the size of files as POSIX does")
-    @pytest.mark.parametrize("batches", [3, 100])  # Noticed at the end, and on the way.
-    def test_full_disk(self, tmp_path: Path, batches: int) -> None:
-        """A limit on the size of files stands for it; in a process of its own, to be left alone."""
-        script = """
-import resource, sys
-import numpy as np
-from ips.errors import PatchError
-from ips.patches.feature_writer import FeatureWriter
-resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
-try:
-    with FeatureWriter(sys.argv[1], patch_size=64, extent=64) as writer:
-        for _ in range(int(sys.argv[2])):
-            writer.append(np.zeros((64, 512)), np.zeros((64, 2), dtype=np.int64))
-except PatchError as error:
-    print(error)
-"""
-        done = subprocess.run(
-            [sys.executable, "-c", script, str(tmp_path / "a.h5"), str(batches)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert "cannot be written" in done.stdout
-        assert (done.returncode, done.stderr) == (0, "")
-        assert list(tmp_path.iterdir()) == []

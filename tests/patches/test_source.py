@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from conformance import PatchSourceConformance
+from feature_files import LAYOUTS, open_layout
 from picture_files import HEIGHT, LOSSLESS, WIDTH
-from test_features import LAYOUTS, open_layout
 from torch import Tensor
 
 from ips.data import ScenePatches

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import tifffile
 import torch
+from opening import Served, opened, settled
 from PIL import Image
 from viewer_files import CONFIG, NASTY, picture
 
 from ips.config import parse_config
+from ips.predictor import Predictor, load
 from ips.training import build_model
 from ips.training.store import save_model
+from ips.viewer import find_images
 
 
 @pytest.fixture(scope="session")
@@ -48,3 +52,15 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "d.png").write_bytes(b"\x89PNG\r\n\x1a\n and then nothing that is a picture")
     (folder / "secret.txt").write_text("SECRET")
     return folder
+
+
+@pytest.fixture(scope="module")
+def predictor(run: Path) -> Predictor:
+    return load(run)
+
+
+@pytest.fixture(scope="module")
+def served(predictor: Predictor, run: Path, images: Path) -> Iterator[Served]:
+    with opened(predictor, run, find_images([images])) as (all_of_them, app):
+        all_of_them.start()
+        yield app, settled(all_of_them)

@@ -1,0 +1,37 @@
+"""A library of images and its app, for as long as a test needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+
+import ips.cli.view  # noqa: F401  adds the command
+from ips.predictor import Predictor
+from ips.viewer import Library, create_app
+
+Served = tuple[FastAPI, dict[str, dict[str, Any]]]
+
+
+@contextmanager
+def opened(
+    predictor: Predictor, run: Path, paths: list[Path], **options: Any
+) -> Iterator[tuple[Library, FastAPI]]:
+    images = Library(predictor, run, paths, **options)
+    try:
+        yield images, create_app(images, token="token")
+    finally:
+        images.close()
+
+
+def settled(images: Library) -> dict[str, dict[str, Any]]:
+    """The list by names, once nothing of it will change."""
+    with images._news:
+        done = images._news.wait_for(
+            lambda: all(e.state in ("ready", "failed") for e in images._entries.values()), 60
+        )
+    assert done
+    return {row["name"]: row for row in images.rows()[1]}

@@ -1,0 +1,267 @@
+"""The images of the viewer: how they are found, looked at in the background, and kept."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from asking import ask
+from opening import Served, opened, settled
+from PIL import Image
+from typer.testing import CliRunner
+from viewer_files import picture
+
+import ips.cli.view  # noqa: F401  adds the command
+from ips.cli.app import app as command
+from ips.errors import DataError, ImageError
+from ips.explain import Explanation
+from ips.predictor import Predictor, load
+from ips.training.store import save_model
+from ips.viewer import Library, find_images, library, showing
+
+
+def test_what_is_known_is_not_looked_at_again(
+    served: Served, predictor: Predictor, run: Path, images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Predictor, "predict", lambda *args, **kwargs: pytest.fail("looked again"))
+    with opened(predictor, run, [images / "a.png"]) as (again, _):
+        again.start()
+        row = settled(again)["a.png"]
+    assert row["answers"] == served[1]["a.png"]["answers"]
+
+
+def test_an_image_that_has_changed_is_looked_at_again(
+    predictor: Predictor, run: Path, tmp_path: Path
+) -> None:
+    Image.fromarray(picture(200, 100)).save(tmp_path / "a.png")
+    with opened(predictor, run, [tmp_path / "a.png"]) as (images, _):
+        images.start()
+        settled(images)
+        before = len(list((run / "viewer").iterdir()))
+        entry = next(iter(images._entries.values()))
+        shown = showing.Showing(images)
+        tile, before_it = shown.tile(entry, 0, 0, 0), shown.details(entry)
+        assert before_it["answer"] is not None
+        Image.fromarray(picture(300, 100)).save(tmp_path / "a.png")
+        assert shown.tile(entry, 0, 0, 0) != tile
+        details = shown.details(entry)
+        assert (details["width"], details["answer"]) == (300, None)
+        assert details["changed"] != before_it["changed"]
+        assert settled(images)["a.png"]["state"] == "ready"
+        answer = images.answer(entry)
+        assert answer is not None
+        assert answer[0].patches == 12
+    assert len(list((run / "viewer").iterdir())) == before + 1
+
+
+def test_an_answer_is_of_the_model_that_was_loaded(
+    run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = tmp_path / "run"
+    ours.mkdir()
+    shutil.copy(run / "model.safetensors", ours)
+    with opened(load(ours), ours, [images / "a.png"]) as (first, _):
+        another = load(ours)
+        with torch.no_grad():
+            for parameter in another.net.parameters():
+                parameter.mul_(-1)
+        save_model(another.net, another.config, ours / "model.safetensors")
+        first.start()
+        settled(first)
+    looked: list[Path] = []
+    predict = Predictor.predict
+
+    def seen(self: Predictor, image: Path, **options: Any) -> Explanation:
+        looked.append(image)
+        return predict(self, image, **options)
+
+    monkeypatch.setattr(Predictor, "predict", seen)
+    with opened(load(ours), ours, [images / "a.png"]) as (second, _):
+        second.start()
+        settled(second)
+    assert looked == [images / "a.png"]
+    assert len(list((ours / "viewer").iterdir())) == 2
+
+
+def test_an_answer_is_of_the_file_that_was_read(
+    predictor: Predictor, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, predict = tmp_path / "a.png", Predictor.predict
+    Image.fromarray(picture(200, 100)).save(path)
+
+    def replaced(self: Predictor, image: Path, **options: Any) -> Explanation:
+        found = predict(self, image, **options)
+        if found.patches == 8:
+            Image.fromarray(picture(300, 100)).save(path)
+        return found
+
+    monkeypatch.setattr(Predictor, "predict", replaced)
+    with opened(predictor, run, [path]) as (images, _):
+        images.start()
+        settled(images)
+        entry = next(iter(images._entries.values()))
+        assert images.answer(entry) is None  # what is there is of the file before
+        settled(images)
+        answer = images.answer(entry)
+        assert answer is not None
+        assert answer[0].patches == 12
+
+
+def test_a_look_that_is_done_gives_way_no_more(
+    predictor: Predictor, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / f"{name}.png" for name in "ab"]
+    for seed, path in enumerate(paths):
+        Image.fromarray(picture(100, 100, seed=seed)).save(path)
+    predict, order = Predictor.predict, list[str]()
+
+    def wanting(
+        self: Predictor, image: Path, *, progress: Callable[[int], None] | None = None
+    ) -> Explanation:
+        order.append(image.stem)
+        found = predict(self, image)
+        images.want(list(images._entries.values())[1])
+        assert progress is not None
+        progress(found.patches)
+        return found
+
+    monkeypatch.setattr(Predictor, "predict", wanting)
+    with opened(predictor, run, paths) as (images, _):
+        images.start()
+        settled(images)
+    assert order == ["a", "b"]
+
+
+def test_the_image_on_the_page_goes_first(
+    predictor: Predictor, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / f"{name}.png" for name in "abc"]
+    for seed, path in enumerate(paths):
+        Image.fromarray(picture(100, 100, seed=seed)).save(path)
+    predict, order, begun = Predictor.predict, list[str](), threading.Event()
+
+    def slow(
+        self: Predictor, image: Path, *, progress: Callable[[int], None] | None = None
+    ) -> Explanation:
+        order.append(image.stem)
+        assert progress is not None
+        if order == ["a"]:
+            begun.set()
+            while True:  # until it has to give way
+                progress(1)
+        return predict(self, image, progress=progress)
+
+    monkeypatch.setattr(Predictor, "predict", slow)
+    with opened(predictor, run, paths) as (images, app):
+        images.start()
+        assert begun.wait(30)
+        third = images.rows()[1][2]["id"]
+        assert ask(app, f"api/images/{third}").json["answer"] is None
+        assert {row["state"] for row in settled(images).values()} == {"ready"}
+    assert order == ["a", "c", "a", "b"]
+
+
+def test_a_look_that_fails_leaves_the_others(
+    predictor: Predictor, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed, name in enumerate("ab"):
+        Image.fromarray(picture(100, 150, seed=seed)).save(tmp_path / f"{name}.png")
+    predict = Predictor.predict
+
+    def failing(self: Predictor, image: Path, **options: Any) -> Explanation:
+        if image.stem == "a":
+            raise RuntimeError("out of memory")
+        return predict(self, image, **options)
+
+    monkeypatch.setattr(Predictor, "predict", failing)
+    with opened(predictor, run, find_images([tmp_path])) as (images, app):
+        images.start()
+        rows = settled(images)
+        assert rows["a.png"]["message"] == "a.png: no answer (RuntimeError: out of memory)"
+        assert rows["b.png"]["state"] == "ready"
+        assert ask(app, f"tiles/{rows['a.png']['id']}/0/0/0").status == 200  # it can be seen
+
+
+def test_a_run_that_cannot_be_written_to_is_viewed_too(
+    predictor: Predictor, run: Path, images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: Any, **options: Any) -> None:
+        raise PermissionError(13, "denied")
+
+    monkeypatch.setattr(library.tempfile, "TemporaryFile", refuse)
+    with opened(predictor, run, [images / "a.png"]) as (some, _):
+        assert some._folder != run / "viewer"
+        some.start()
+        assert settled(some)["a.png"]["state"] == "ready"
+    assert not some._folder.exists()
+
+
+def test_memory_for_tiles_is_bounded(
+    predictor: Predictor, run: Path, images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(showing, "_TILES", 30_000)
+    one = Library(predictor, run, find_images([images]))
+    shown = showing.Showing(one)
+    first, second, *_ = one._entries.values()
+    for entry in (first, second, first):
+        for row in range(4):
+            for column in range(3):
+                shown.tile(entry, 2, column, row)
+                assert shown._tiles.held <= 30_000
+    assert shown._opened is not None
+    assert shown._opened[0] is first  # and no other image
+
+
+def test_a_model_without_scores_shows_what_it_kept(predictor: Predictor, images: Path) -> None:
+    from ips.config import parse_config
+    from ips.training import build_model
+    from ips.viewer.answers import Answer
+
+    values = predictor.config.model_dump(mode="json") | {"method": "rps"}
+    config = parse_config(values, source="test")
+    answer = Answer.of(Predictor(build_model(config), config).predict(images / "a.png"))
+    assert (answer.maps[0] > 0).sum() == 6
+    assert torch.from_numpy(answer.attention).sum(dim=1).tolist() == pytest.approx([1, 1, 1])
+
+
+def test_images_are_found_in_folders(images: Path, tmp_path: Path) -> None:
+    assert [p.name for p in find_images([images])][:2] == ["a.png", "b.tif"]
+    assert len(find_images([images / "a.png", images])) == 4
+    for name in ("a-overlay.png", "a-gallery.png", "a-classes.png", "a-map.tif", "a.png"):
+        (tmp_path / name).touch()
+    assert find_images([tmp_path]) == [tmp_path / "a.png"]  # the others were drawn of it
+    assert find_images([tmp_path / "a-map.tif"]) == [tmp_path / "a-map.tif"]
+    (tmp_path / "a.png").unlink()
+    with pytest.raises(DataError, match="no image in this folder"):
+        find_images([tmp_path])
+    with pytest.raises(ImageError, match="does not exist"):
+        find_images([tmp_path / "x.png"])
+
+
+def test_images_of_one_name_are_told_apart(predictor: Predictor, run: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        Image.fromarray(picture(60, 60)).save(tmp_path / name / "a.png")
+    named = Library(predictor, run, [tmp_path / "one" / "a.png", tmp_path / "two" / "a.png"])
+    assert [row["name"] for row in named.rows()[1]] == ["one/a.png", "two/a.png"]
+
+
+def test_mistakes_end_in_a_sentence(run: Path, images: Path, tmp_path: Path) -> None:
+    def failed(*words: object) -> str:
+        result = CliRunner().invoke(command, ["view", *map(str, words), "--no-browser"])
+        assert result.exit_code == 1
+        return result.output
+
+    assert "does not exist" in failed(run, tmp_path / "x.png")
+    assert "no such run folder" in failed(tmp_path / "run", images)
+    assert "no such file or folder" in failed(run, images, "--annotations", tmp_path / "x")
+    assert "one file for 4 images" in failed(run, images, "--annotations", images / "b.geojson")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"--port {port}: cannot be used" in failed(run, images, "--port", port)
