@@ -150,6 +150,15 @@ def test_the_ways_to_load_give_one_answer(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_without_positions_it_still_trains(method: str, tmp_path: Path) -> None:
+    values = config(method, epochs=1, warmup=0).model_dump(mode="json")
+    values["aggregate"]["position"] = False
+    placeless = parse_config(values, source="bars")
+    net = train(placeless, tmp_path / "run", console=quiet(), data=DATA)
+    assert all(p.isfinite().all() for p in net.parameters())
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_images_of_different_sizes_go_together(method: str) -> None:
     torch.manual_seed(0)
     net = build_model(resolve(config(method), DATA)).eval()

@@ -105,7 +105,8 @@ class DPSNet(Net):
             pixels = self._prepare(source.read(used.cpu()).to(self.device))  # (u, C, h, w)
             mixed = Y[:, used] @ pixels.flatten(1)  # (K, C·h·w)
             patches.append(mixed.unflatten(1, pixels.shape[1:]))
-            places.append(Y[:, used] @ self._position(used))  # (K, D) or (K, 0)
+            if self.position:
+                places.append(Y[:, used] @ sinusoidal_position(used, self.encoder.dim))  # (K, D)
             release(source)
         mixed, mask = pad(patches)  # (B, K, C, h, w)
         x = self.embed(mixed, mask)  # (B, K, D)
@@ -171,9 +172,3 @@ class DPSNet(Net):
                 scores.unsqueeze(0), keep=K, sigma=sigma, samples=self.samples, seed=seed
             )[0]
         return F.one_hot(scores.topk(K).indices.sort().values, N).to(scores.dtype)
-
-    def _position(self, indices: Tensor) -> Tensor:
-        """``(u, D)`` encodings of patch numbers; ``(u, 0)`` if positions do not count."""
-        D = self.encoder.dim if self.position else 0
-        assert isinstance(D, int)
-        return sinusoidal_position(indices, D)
