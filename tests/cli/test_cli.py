@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from command import Outcome, refused
 from PIL import Image
 from rich.console import Console
-from typer.testing import CliRunner
 
-from ips.cli import app
 from ips.cli.app import show_table
 from ips.data import MegapixelMNIST
 from ips.predictor import Predictor
@@ -36,22 +35,6 @@ TINY = {
     },
     "readout": "multi",
 }
-
-
-class Outcome:
-    def __init__(self, *words: str | Path) -> None:
-        result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-        self.code, self.out, self.err = result.exit_code, result.stdout, result.stderr
-
-
-def refused(*words: str | Path) -> str:
-    """The one sentence that a mistake gets."""
-    outcome = Outcome(*words)
-    assert outcome.code == 1, outcome.out + outcome.err
-    assert "Traceback" not in outcome.err
-    lines = [line for line in outcome.err.splitlines() if line.startswith("ips: ")]
-    assert len(lines) == 1, outcome.err
-    return lines[0].removeprefix("ips: ")
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,10 @@ import h5py
 import numpy as np
 import pytest
 import tifffile
+from command import Outcome, refused
 from PIL import Image
 from rich.console import Console
-from typer.testing import CliRunner
 
-from ips.cli import app
 from ips.cli.explain import _stems
 from ips.config import parse_config
 from ips.data import MegapixelMNIST
@@ -38,21 +37,6 @@ CONFIG: dict[str, Any] = {
     "readout": "multi",
 }
 ENDS = ["-classes.png", "-gallery.png", "-map.tif", "-overlay.png", "-patches.csv", ".geojson"]
-
-
-class Outcome:
-    def __init__(self, *words: str | Path) -> None:
-        result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-        self.code, self.out, self.err = result.exit_code, result.stdout, result.stderr
-
-
-def refused(*words: str | Path) -> str:
-    """The one sentence that a mistake gets."""
-    outcome = Outcome(*words)
-    assert outcome.code == 1, outcome.out + outcome.err
-    lines = [line for line in outcome.err.splitlines() if line.startswith("ips: ")]
-    assert len(lines) == 1, outcome.err
-    return lines[0].removeprefix("ips: ")
 
 
 def written(folder: Path) -> list[str]:

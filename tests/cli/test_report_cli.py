@@ -13,11 +13,10 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from command import Outcome, refused
 from PIL import Image
-from typer.testing import CliRunner
 
 import ips.training
-from ips.cli import app
 from ips.config import METHODS, Config, parse_config
 from ips.training import RunFolder, build_data, build_model, resolve, save_model
 
@@ -34,22 +33,6 @@ TINY: dict[str, Any] = {
     },
 }
 LOG = "epoch,step,loss,train_majority,train_multi,lr,seconds\n1,3,2.7,0.1,0,0.001,5\n"
-
-
-class Outcome:
-    def __init__(self, *words: str | Path) -> None:
-        command = ["report", *map(str, words)]
-        result = CliRunner().invoke(app, command, catch_exceptions=False)
-        self.code, self.out, self.err = result.exit_code, result.stdout, result.stderr
-
-
-def refused(*words: str | Path) -> str:
-    """The one sentence that a mistake gets."""
-    outcome = Outcome(*words)
-    assert outcome.code == 1, outcome.err
-    lines = [line for line in outcome.err.splitlines() if line.startswith("ips: ")]
-    assert len(lines) == 1, outcome.err
-    return lines[0].removeprefix("ips: ")
 
 
 def fresh(folder: Path, values: dict[str, Any]) -> Config:
@@ -92,7 +75,7 @@ def test_every_method_is_reported(method: str, tmp_path: Path) -> None:
     if method.startswith("deepmil"):
         values["select"] = {"keep": None}
     fresh(tmp_path / "run", values)
-    outcome = Outcome(tmp_path / "run", "--examples", "1")
+    outcome = Outcome("report", tmp_path / "run", "--examples", "1")
     assert outcome.code == 0, outcome.err
     text = checked_scores(tmp_path / "run")
     assert text.count('class="sight"') == 1  # none is right in every task
@@ -104,8 +87,8 @@ def test_again_nothing_is_tested_until_the_model_changes(
 ) -> None:
     run, page = tmp_path / "run", tmp_path / "pages" / "run.html"
     config = fresh(run, TINY)
-    assert Outcome(run).code == 0
-    assert Outcome(run, "--out", page).code == 0
+    assert Outcome("report", run).code == 0
+    assert Outcome("report", run, "--out", page).code == 0
     assert len(tests_made) == 1
     assert page.read_text() == (run / "report.html").read_text()
 
@@ -113,13 +96,13 @@ def test_again_nothing_is_tested_until_the_model_changes(
     save_model(build_model(config), config, RunFolder(run).model)
     later = RunFolder(run).model.stat().st_mtime + 10
     os.utime(RunFolder(run).model, (later, later))
-    assert Outcome(run).code == 0
+    assert Outcome("report", run).code == 0
     assert len(tests_made) == 2
     assert page.read_text() != (run / "report.html").read_text()
 
     (run / "predictions.csv").write_text("torn")
     os.utime(run / "predictions.csv", (later + 10, later + 10))
-    assert Outcome(run).code == 0
+    assert Outcome("report", run).code == 0
     assert len(tests_made) == 3
 
 
@@ -144,7 +127,7 @@ def test_pictures_of_ones_own_with_names_that_look_like_html(tmp_path: Path) -> 
         pixels = np.random.default_rng(i).integers(0, 256, (40, 50, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(tmp_path / name)
     run = table_run(tmp_path, files)
-    assert Outcome(run).code == 0
+    assert Outcome("report", run).code == 0
     text = checked_scores(run)
     assert "<script>" not in text
     assert "<b>" not in text
@@ -162,21 +145,23 @@ def test_stored_features_are_reported_without_pictures(tmp_path: Path) -> None:
             file["features"] = np.random.default_rng(i).random((5, 12), dtype=np.float32)
             file["coords"] = np.arange(10, dtype=np.int32).reshape(5, 2)
     run = table_run(tmp_path, files, encoder={"name": "projector", "dim": 8})
-    assert Outcome(run).code == 0
+    assert Outcome("report", run).code == 0
     text = (run / "report.html").read_text()
     assert "stored features, without pixels" in text
     assert 'class="sight"' not in text
 
 
 def test_mistakes_get_one_sentence(tmp_path: Path) -> None:
-    assert "no such run folder" in refused(tmp_path / "nowhere")
+    assert "no such run folder" in refused("report", tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
     (tmp_path / "empty").mkdir()
-    assert "no model.safetensors in it" in refused(tmp_path / "empty")
+    assert "no model.safetensors in it" in refused("report", tmp_path / "empty")
     fresh(tmp_path / "run", TINY)
-    assert "ends in .html" in refused(tmp_path / "run", "--out", tmp_path / "page.png")
+    assert "ends in .html" in refused("report", tmp_path / "run", "--out", tmp_path / "page.png")
     (tmp_path / "folder.html").mkdir()
-    assert "that is a folder" in refused(tmp_path / "run", "--out", tmp_path / "folder.html")
+    assert "that is a folder" in refused(
+        "report", tmp_path / "run", "--out", tmp_path / "folder.html"
+    )
     assert not (tmp_path / "run" / "predictions.csv").exists()
 
 
@@ -187,6 +172,6 @@ def test_data_that_are_gone_get_one_sentence(tmp_path: Path) -> None:
         Image.fromarray(np.zeros((40, 50, 3), np.uint8)).save(tmp_path / name)
     run = table_run(tmp_path, files)
     shutil.rmtree(tmp_path / "data")
-    assert "4 of 4 files are not there" in refused(run)
+    assert "4 of 4 files are not there" in refused("report", run)
     (tmp_path / "labels.csv").unlink()
-    assert "labels.csv: no such table" in refused(run)
+    assert "labels.csv: no such table" in refused("report", run)

@@ -5,27 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tifffile
+from command import Outcome
 from PIL import Image
-from typer.testing import CliRunner
 
-from ips.cli import app, data_slides, slides
+from ips.cli import data_slides, slides
 from ips.images import open_image
 from ips.patches.tissue import load_tissue
-
-
-class Outcome:
-    def __init__(self, *words: str | Path) -> None:
-        result = CliRunner(env={"COLUMNS": "200"}).invoke(
-            app, [str(word) for word in words], catch_exceptions=False
-        )
-        self.code, self.out, self.err = result.exit_code, result.stdout, result.stderr
-
-    @property
-    def sentence(self) -> str:
-        """The one sentence that a mistake gets."""
-        assert self.code == 1, self.out + self.err
-        (line,) = [line for line in self.err.splitlines() if line.startswith("ips: ")]
-        return line
 
 
 def write(path: Path, pixels: np.ndarray) -> Path:

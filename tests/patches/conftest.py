@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 from feature_files import LAYOUTS
-
-sys.path.append(str(Path(__file__).parents[1] / "images"))
 
 
 @pytest.fixture(scope="module")

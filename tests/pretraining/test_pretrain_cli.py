@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from command import Outcome
 from PIL import Image
 from rich.console import Console
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
-from typer.testing import CliRunner
 
 import ips.cli.pretrain  # noqa: F401  adds its command
-from ips.cli.app import app
 from ips.config import EncoderConfig, PatchesConfig
 from ips.errors import IPSError
 from ips.nn import thin_resnet
@@ -38,20 +37,8 @@ TINY = (
 )
 
 
-class Outcome:
-    def __init__(self, *words: str | Path) -> None:
-        words = ("pretrain", *words)
-        result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-        self.code, self.err = result.exit_code, result.stderr
-
-
 def refused(*words: str | Path) -> str:
-    """The one sentence that a mistake gets."""
-    outcome = Outcome(*words, *TINY)
-    assert outcome.code == 1, outcome.err
-    lines = [line for line in outcome.err.splitlines() if line.startswith("ips: ")]
-    assert len(lines) == 1, outcome.err
-    return lines[0].removeprefix("ips: ")
+    return Outcome("pretrain", *words, *TINY).sentence
 
 
 def weights(run: Path) -> dict[str, Tensor]:
@@ -77,7 +64,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(images: Path) -> Path:
     """A finished run, never interrupted."""
     folder = images.parent / "run"
-    outcome = Outcome(images, "--run", folder, *TINY)
+    outcome = Outcome("pretrain", images, "--run", folder, *TINY)
     assert outcome.code == 0, outcome.err
     assert "encoder.safetensors" in outcome.err
     return folder
@@ -131,7 +118,7 @@ class TestRun:
 
         monkeypatch.setattr(Learner, "training_step", stepping)
         monkeypatch.setattr(BYOL, "forward", seeing)
-        outcome = Outcome(images, "--run", tmp_path / "run", *TINY, "--epochs", "1")
+        outcome = Outcome("pretrain", images, "--run", tmp_path / "run", *TINY, "--epochs", "1")
         assert outcome.code == 0, outcome.err
         assert len(batches) == len(views) == 5
         for batch, (first, second) in zip(batches, views, strict=True):
@@ -152,7 +139,7 @@ class TestRun:
             assert min(picture.size) > 300
 
     def test_a_batch_is_what_workers_read(self, images: Path, run: Path, tmp_path: Path) -> None:
-        outcome = Outcome(images, "--run", tmp_path / "run", *TINY, "--workers", "1")
+        outcome = Outcome("pretrain", images, "--run", tmp_path / "run", *TINY, "--workers", "1")
         assert outcome.code == 0, outcome.err
         assert same(tmp_path / "run", run)
 
@@ -160,7 +147,7 @@ class TestRun:
         with Image.open(images / "a.png") as picture:
             picture.convert("L").save(tmp_path / "grey.png")
         words = "--run", tmp_path / "run", *TINY, "--optimizer", "adamw", "--epochs", "1"
-        assert Outcome(tmp_path / "grey.png", *words).code == 0
+        assert Outcome("pretrain", tmp_path / "grey.png", *words).code == 0
         assert weights(tmp_path / "run")["conv1.weight"].shape[1] == 1
 
 
@@ -178,11 +165,11 @@ class TestResume:
         folder = tmp_path / "run"
         with monkeypatch.context() as patch:
             patch.setattr(Learner, "training_step", stopped)
-            outcome = Outcome(images, "--run", folder, *TINY)
+            outcome = Outcome("pretrain", images, "--run", folder, *TINY)
         assert outcome.code == 130
         assert "--resume" in outcome.err
         assert not (folder / "encoder.safetensors").exists()
-        assert Outcome(images, "--run", folder, *TINY, "--resume").code == 0
+        assert Outcome("pretrain", images, "--run", folder, *TINY, "--resume").code == 0
         assert same(folder, run)
         columns = [
             [line.rsplit(",", 1)[0] for line in (where / "metrics.csv").read_text().splitlines()]
@@ -199,14 +186,14 @@ class TestResume:
         folder, words = tmp_path / "run", (images, "--run", tmp_path / "run", *TINY)
         with monkeypatch.context() as patch:
             patch.setattr("ips.pretraining.train.find_neighbours", stopped)
-            assert Outcome(*words).code == 130
-        assert Outcome(*words, "--resume").code == 0
+            assert Outcome("pretrain", *words).code == 130
+        assert Outcome("pretrain", *words, "--resume").code == 0
         assert (folder / "figures/neighbours.png").is_file()
         assert same(folder, run)
 
     def test_a_finished_run_stays(self, images: Path, run: Path) -> None:
         before = (run / "encoder.safetensors").stat().st_mtime_ns
-        assert Outcome(images, "--run", run, *TINY, "--resume").code == 0
+        assert Outcome("pretrain", images, "--run", run, *TINY, "--resume").code == 0
         assert (run / "encoder.safetensors").stat().st_mtime_ns == before
         assert "--resume" in refused(images, "--run", run)
 
@@ -221,11 +208,11 @@ class TestMistakes:
 
     def test_a_batch_of_one(self, images: Path, tmp_path: Path) -> None:
         words = images, "--run", tmp_path, *TINY, "--batch"
-        assert "BatchNorm needs 2 patches" in Outcome(*words, "1").err
-        assert "multiple of the devices" in Outcome(*words, "5", "--devices", "2").err
+        assert "BatchNorm needs 2 patches" in Outcome("pretrain", *words, "1").err
+        assert "multiple of the devices" in Outcome("pretrain", *words, "5", "--devices", "2").err
 
     def test_fewer_patches_than_a_batch(self, images: Path, tmp_path: Path) -> None:
-        outcome = Outcome(images, "--run", tmp_path, *TINY, "--batch", "64")
+        outcome = Outcome("pretrain", images, "--run", tmp_path, *TINY, "--batch", "64")
         assert "less than one batch of 64" in outcome.err
         assert outcome.code == 1
 
@@ -240,14 +227,16 @@ class TestMistakes:
     def test_unreadable_slides_are_left_out_if_asked(self, images: Path, tmp_path: Path) -> None:
         (tmp_path / "bad.svs").write_bytes(b"not a slide")
         words = images, tmp_path / "bad.svs", "--run", tmp_path / "run", *TINY, "--epochs", "1"
-        outcome = Outcome(*words, "--skip-errors")
+        outcome = Outcome("pretrain", *words, "--skip-errors")
         assert outcome.code == 0, outcome.err
         assert "left out: " in outcome.err
         assert "bad.svs" in outcome.err
         assert (tmp_path / "run/encoder.safetensors").is_file()
         picture = np.zeros((40, 40, 3), np.uint8)
         Image.fromarray(picture).save(tmp_path / "bad.svs", format="png")  # it is one more now
-        assert "begun with slides=2" in Outcome(*words, "--resume").err  # as it would be with it
+        assert (
+            "begun with slides=2" in Outcome("pretrain", *words, "--resume").err
+        )  # as it would be with it
 
     def test_a_slide_that_breaks_off_is_named(self, images: Path, tmp_path: Path) -> None:
         """Its header is whole: only reading tells."""
@@ -259,12 +248,12 @@ class TestMistakes:
 
     def test_settings(self, images: Path, tmp_path: Path) -> None:
         words = images, "--run", tmp_path / "run", *TINY
-        assert "resnet50" in Outcome(*words, "--encoder", "vit").err
-        assert "--tau 1.0" in Outcome(*words, "--tau", "1").err
-        assert "--lr -1" in Outcome(*words, "--lr", "-1").err
-        assert "--lr nan" in Outcome(*words, "--lr", "nan").err
-        assert Outcome(*words, "--seed", str(2**63)).code == 2
-        assert "a.png" in Outcome(*words, "--mpp", "0.5").err  # which it does not have
+        assert "resnet50" in Outcome("pretrain", *words, "--encoder", "vit").err
+        assert "--tau 1.0" in Outcome("pretrain", *words, "--tau", "1").err
+        assert "--lr -1" in Outcome("pretrain", *words, "--lr", "-1").err
+        assert "--lr nan" in Outcome("pretrain", *words, "--lr", "nan").err
+        assert Outcome("pretrain", *words, "--seed", str(2**63)).code == 2
+        assert "a.png" in Outcome("pretrain", *words, "--mpp", "0.5").err  # which it does not have
         (tmp_path / "file").write_text("")
         assert "is a file" in refused(images, "--run", tmp_path / "file")
 
@@ -293,7 +282,7 @@ def test_slides_without_tissue_are_told(images: Path, tmp_path: Path) -> None:
         with h5py.File(tmp_path / f"{stem}_patches.h5", "w") as file:
             file["coords"] = np.array(places, dtype=np.int64).reshape(-1, 2)
     words = images, "--run", tmp_path / "run", *TINY, "--epochs", "1", "--coords", tmp_path
-    outcome = Outcome(*words)
+    outcome = Outcome("pretrain", *words)
     assert outcome.code == 0, outcome.err
     assert "left out: b.png" in outcome.err
     with (tmp_path / "run/metrics.csv").open(newline="") as file:
@@ -307,11 +296,11 @@ def test_the_size_of_patches_is_that_of_their_places(images: Path, tmp_path: Pat
             file["coords"].attrs.update(patch_size=12, patch_size_level0=12)
     at = TINY.index("--patch-size")
     words = images, "--coords", tmp_path, *TINY[:at], *TINY[at + 2 :], "--epochs", "1"
-    outcome = Outcome(*words, "--run", tmp_path / "run")
+    outcome = Outcome("pretrain", *words, "--run", tmp_path / "run")
     assert outcome.code == 0, outcome.err
     assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["patch_size"] == 12
     with safe_open(tmp_path / "run/encoder.safetensors", framework="pt") as header:
         assert json.loads(header.metadata()["config"])["patches"]["size"] == 12
-    assert Outcome(*words, "--run", tmp_path / "run", "--resume").code == 0
+    assert Outcome("pretrain", *words, "--run", tmp_path / "run", "--resume").code == 0
     said = refused(images, "--coords", tmp_path, "--run", tmp_path / "other")  # of 8 px
     assert "places of patches of 12 px" in said
