@@ -7,6 +7,7 @@ import io
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
 from ips.config import METHODS, Config
@@ -16,6 +17,7 @@ from ips.experiments import runner as module
 from ips.experiments.arms import Arm, Experiment
 from ips.experiments.efficiency import Cost, measure, stand_in
 from ips.experiments.figures import draw_grid, draw_lines, draw_scores
+from ips.experiments.runner import results_so_far
 from ips.experiments.tables import Result, markdown, per_run, write_csv
 from ips.training import RunFolder, build_data
 
@@ -138,6 +140,8 @@ def test_it_trains_writes_and_goes_on_where_it_was(
     _, failed = run_experiment(plan(tmp_path, settings=["train.lr=0.01"]), console=quiet())
     assert len(failed) == len(arms) * 2
     assert all("was started with other settings (train.lr)" in sentence for sentence in failed)
+    assert results_so_far(plan(tmp_path, settings=["train.lr=0.01"])) == []
+    assert len(results_so_far(plan(tmp_path))) == len(rows)
 
 
 def test_what_fails_does_not_stop_the_rest_nor_shrink_the_table(
@@ -159,6 +163,26 @@ def test_what_fails_does_not_stop_the_rest_nor_shrink_the_table(
     table = (tmp_path / "table.md").read_text()
     assert "| rps |" in table
     assert "| topmil |" in table
+
+
+def test_a_line_too_large_for_the_machine_is_told_and_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_large(config: Config, **options: object) -> Cost:
+        if config.method == "rps":
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 98 GB")
+        if config.method == "topmil":
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return Cost(1.0, None, 1.0)
+
+    monkeypatch.setattr(module, "cost_of", too_large)
+    costs = plan(tmp_path, scores=False, costs=True)
+    _, failed = run_experiment(costs, console=quiet())
+    assert len(failed) == 2
+    assert all("does not fit into memory" in sentence for sentence in failed)
+    monkeypatch.setattr(module, "cost_of", lambda *args, **options: [][0])
+    with pytest.raises(IndexError):  # a mistake of ours is not passed over
+        run_experiment(plan(tmp_path / "b", scores=False, costs=True), console=quiet())
 
 
 def test_costs_are_measured_without_training() -> None:

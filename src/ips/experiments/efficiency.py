@@ -1,8 +1,10 @@
 """Time and memory of a training step, without training: the efficiency columns of the tables.
 
-As in Appendix D.7 data loading is not counted, and the first and the last step are left out. On a
-GPU times come from CUDA events and memory is the allocator's peak; on a CPU they are wall time and
-the peak of the process, which is one of its own for every arm.
+As in Appendix D.7 the first and the last step are left out, and loading is not counted where all
+of a batch is loaded at once (``select.load=eager``); ``sequential`` and ``lazy`` read in the middle
+of a step, and CNN and DPS put their images together in it. On a GPU times come from CUDA events and
+memory is the allocator's peak; on a CPU they are wall time and the peak of the process, which is
+one of its own for every arm.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class Cost:
 
 
 def cost_of(config: Config, *, steps: int = 4) -> Cost:
-    """Measure ``steps`` training steps, two or more besides the first and the last, elsewhere."""
+    """Measure ``steps`` training steps in another process; the first and the last are left out."""
     return fresh(measure, config.model_dump(mode="json"), steps)
 
 

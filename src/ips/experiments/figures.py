@@ -45,7 +45,7 @@ def draw_scores(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> N
         if number == 0:
             for row, arm in enumerate(arms):
                 size = ", ".join(f"{k} {v}" for k, v in arm.show.items() if v != "–")
-                text = f"{arm.label}  {size}"
+                text = f"{arm.label}  {size}".strip()
                 axes.annotate(
                     text,
                     (-0.04, row),

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.progress import Progress
 
@@ -20,6 +21,8 @@ from ips.experiments.tables import Result, markdown, per_run, write_csv
 from ips.progress import progress_bar
 from ips.recipe import read_recipe, shortened
 from ips.training import RunFolder, evaluate, train
+
+_ASKED = "asked.json"  # in the folder of a finished run: the settings before they met the data
 
 
 @dataclass(frozen=True)
@@ -118,8 +121,8 @@ def run_experiment(plan: Plan, *, console: Console) -> tuple[list[Path], list[st
                     _measure(plan, arm)
                 else:
                     _train(plan, arm, seed, console=console, progress=progress)
-            except IPSError as error:
-                failed.append(f"{name}: {error}")
+            except (IPSError, MemoryError, RuntimeError) as error:
+                failed.append(f"{name}: {_told(error)}")
             _write(plan, results_so_far(plan))
             progress.advance(whole)
     return _write(plan, results_so_far(plan)), failed
@@ -133,11 +136,23 @@ def results_so_far(plan: Plan) -> list[Result]:
             values = asdict(cost) | {"step_ms": cost.step_ms}
             found = [(name, value) for name, value in values.items() if value is not None]
             results += [Result(arm, None, name, value) for name, value in found]
-        for path in sorted(plan.run(arm, 0).parent.glob("seed-*/test.json")):
-            scores = json.loads(path.read_text())
-            seed = int(path.parent.name.removeprefix("seed-"))
-            results += [Result(arm, seed, task, score) for task, score in scores.items()]
+        for run in sorted(plan.run(arm, 0).parent.glob("seed-*")):
+            seed = int(run.name.removeprefix("seed-"))
+            asked = run / _ASKED
+            if asked.is_file() and json.loads(asked.read_text()) == _asked(plan, arm, seed):
+                scores = json.loads(RunFolder(run).test.read_text())
+                results += [Result(arm, seed, task, score) for task, score in scores.items()]
     return results
+
+
+def _told(error: Exception) -> str:
+    """In one sentence; what no one can foresee but a lack of memory goes on as it is."""
+    if isinstance(error, IPSError):
+        return str(error)
+    lacks = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    if not lacks and "can't allocate memory" not in str(error):
+        raise error
+    return "does not fit into memory: take a smaller train.batch or smaller images"
 
 
 def _train(plan: Plan, arm: Arm, seed: int, *, console: Console, progress: Progress) -> None:
@@ -146,6 +161,7 @@ def _train(plan: Plan, arm: Arm, seed: int, *, console: Console, progress: Progr
     train(plan.config(arm, seed), run, resume=True, console=console, progress=progress)
     if not RunFolder(run).test.is_file():
         evaluate(run, console=console, progress=progress)
+    (run / _ASKED).write_text(json.dumps(_asked(plan, arm, seed), indent=2) + "\n")
 
 
 def _measure(plan: Plan, arm: Arm) -> None:
@@ -170,7 +186,11 @@ def _cost_before(plan: Plan, arm: Arm) -> Cost | None:
 
 
 def _conditions(plan: Plan, arm: Arm) -> dict[str, Any]:
-    return {"steps": plan.steps, "config": plan.config(arm, 0).model_dump(mode="json")}
+    return {"steps": plan.steps, "config": _asked(plan, arm, 0)}
+
+
+def _asked(plan: Plan, arm: Arm, seed: int) -> dict[str, Any]:
+    return plan.config(arm, seed).model_dump(mode="json")
 
 
 def _cost_file(plan: Plan, arm: Arm) -> Path:
