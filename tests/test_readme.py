@@ -12,11 +12,10 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from ips.cli import app
-from ips.data import MegapixelMNIST
 
 README = Path(__file__).parent.parent / "README.md"
 SMALLER_OPTIONS = {
-    "data megapixel-mnist": ["--train", "5", "--test", "5"],
+    "data megapixel-mnist": ["--train", "5", "--test", "5", "--side", "200"],
     "data tissue-slides": ["--count", "4", "--side", "1024"],
     "pretrain data/drawn/slides.csv": [
         *("--epochs", "1", "--batch", "4", "--patches-per-slide", "2", "--width", "16"),
@@ -48,7 +47,6 @@ def run(line: str) -> None:
 
 def test_everything_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Image.fromarray(MegapixelMNIST(200, count=1)[0][0].dense()).save("image.png")
     Path("slides").mkdir()
     noise = np.random.default_rng(0)
     for name in "abcd":
@@ -70,8 +68,8 @@ def test_everything_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monke
                     ran += 1
     assert ran >= 17
     assert Path("runs/digits/figures/attention.png").is_file()
-    assert Path("out/image-attention.png").is_file()
-    assert Path("out/image.geojson").is_file()
+    assert Path("out/0-attention.png").is_file()
+    assert Path("out/0.geojson").is_file()
     assert Path("runs/digits/report.html").is_file()
     assert len(list(Path("data/features").glob("*.h5"))) == 4
 

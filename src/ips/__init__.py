@@ -7,10 +7,11 @@ The folders are in the order in which an image goes through them:
     selection  which M of the N: pure functions of logits
     nn         the parts: encoders, attention, heads
     models     the parts put together: IPSNet
-    data       data sets: megapixel MNIST, your own table
-    training   learn: tasks, schedule, run folders
+    data       data sets: your own table, megapixel MNIST, road scenes, slides
+    training   learn: tasks, schedule, run folders; pretraining: without labels
     explain    pictures of where it looked
-    predictor  a trained run as one object; cli: the command line
+    predictor  a trained run as one object; viewer, cli: what people use
+    bench      speed and memory; experiments: the paper's tables
 """
 
 from __future__ import annotations

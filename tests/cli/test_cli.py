@@ -201,7 +201,9 @@ def test_a_progress_bar_takes_words_as_they_are() -> None:
 def test_data_on_disk_can_be_trained_on(home: Path, tmp_path: Path) -> None:
     folder = tmp_path / "digits"
     sizes = ["--side", "200", "--train", "6", "--test", "4"]
-    assert Outcome("data", "megapixel-mnist", folder, *sizes).code == 0
+    assert Outcome("data", "megapixel-mnist", folder, *sizes, "--png", "2").code == 0
+    assert sorted(p.name for p in (folder / "png").iterdir()) == ["0.png", "1.png"]
+    assert Outcome("predict", home / "run", folder / "png" / "1.png").code == 0
     words = ["train", home / "tiny.yaml", "--run", tmp_path / "run"]
     outcome = Outcome(*words, "--set", f"data.folder={folder}")
     assert outcome.code == 0, outcome.err

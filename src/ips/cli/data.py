@@ -35,9 +35,14 @@ def megapixel_mnist(
     digits: Annotated[
         Path | None, typer.Option(help="folder of MNIST's IDX files instead of embedded digits")
     ] = None,
+    png: Annotated[
+        int, typer.Option(min=0, help="of the test images, how many to write as PNG too")
+    ] = 0,
 ) -> None:
     """Five digits among noise on large images, stored sparsely; the paper's numbers by default."""
-    from ips.data import save_megapixel_mnist
+    from PIL import Image
+
+    from ips.data import open_megapixel_mnist, save_megapixel_mnist
     from ips.progress import progress_bar
 
     with progress_bar(err) as bar:
@@ -56,9 +61,15 @@ def megapixel_mnist(
             digits=digits,
             progress=progress,
         )
-    size = sum(file.stat().st_size for file in folder.iterdir()) / 1e6
+    size = sum(file.stat().st_size for file in folder.glob("*.npz")) / 1e6
     say(f"{folder}: {train:,} + {test:,} images of {side:,} x {side:,} px in {size:.1f} MB")
     say(f"train on it with --set data.folder={folder}")
+    if png:
+        scenes = open_megapixel_mnist(folder, split="test")
+        (folder / "png").mkdir(exist_ok=True)
+        for index in range(min(png, test)):
+            Image.fromarray(scenes[index][0].dense()).save(folder / "png" / f"{index}.png")
+        say(f"as pictures: {folder / 'png'}")
 
 
 @data.command("traffic-signs")

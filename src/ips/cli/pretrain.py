@@ -88,8 +88,9 @@ def pretrain(
 ) -> None:
     """Train an encoder on patches without labels (BYOL), and draw what it holds for alike.
 
-    The defaults are the paper's, for GPUs. A laptop manages a thin-resnet of width 16 on patches of
-    64 px in batches of 32, with --hidden 256, --projection 64, --optimizer adamw and --tau 0.99.
+    The defaults are the paper's, which also had --devices 4 and --precision 16-mixed. A laptop
+    manages a thin-resnet of width 16 on patches of 64 px in batches of 32, with --hidden 256,
+    --projection 64, --optimizer adamw and --tau 0.99.
     """
     from ips.errors import ImageError, PatchError
     from ips.pretraining.settings import Settings

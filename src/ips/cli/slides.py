@@ -18,10 +18,6 @@ slides = typer.Typer(
 )
 app.add_typer(slides, name="slides")
 
-_SUFFIXES = {
-    *(".svs", ".tif", ".tiff", ".btf", ".ndpi", ".mrxs", ".scn", ".bif", ".vms", ".vmu"),
-    *(".svslide", ".czi", ".png", ".jpg", ".jpeg", ".npy"),
-}
 _SIDE = 1024  # of a thumbnail, in pixels
 _LINE = 2  # width of an outline
 _GREEN = (0, 140, 70)
@@ -105,12 +101,13 @@ def tissue(
 def slide_files(paths: list[Path]) -> list[Path]:
     """The slides among files and folders, in order, each once; their names must differ."""
     from ips.errors import ConfigError
+    from ips.images import is_image
 
     found: dict[Path, Path] = {}
     for path in paths:
         inside = [path]
         if path.is_dir():
-            inside = sorted(p for p in path.iterdir() if _is_slide(p))
+            inside = sorted(p for p in path.iterdir() if is_image(p))
             if not inside:
                 raise ConfigError(
                     f"{path}: there is no slide in this folder, and folders in it are not looked "
@@ -132,10 +129,6 @@ def slide_files(paths: list[Path]) -> list[Path]:
 def tissue_file(out: Path, name: str) -> Path:
     """Where the places of the patches of a slide are; TRIDENT looks for them there too."""
     return out / "patches" / f"{name}_patches.h5"
-
-
-def _is_slide(path: Path) -> bool:
-    return path.is_file() and path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
 
 
 def _look(

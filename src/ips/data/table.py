@@ -102,8 +102,7 @@ def read_table(
         split = cells[splits[0]].lower() if splits else None
         if split is not None and split not in SPLITS:
             raise DataError(
-                f"{table}, line {line}: split {cells[splits[0]]!r}, expected one of "
-                f"{', '.join(SPLITS)}"
+                f"{table}, line {line}: split {cells[splits[0]]!r}, expected train or test"
             )
         file = folder / cells[path]
         if file in first_line:

@@ -14,7 +14,7 @@
 
 from ips.images.array import ArrayImage, NpyImage
 from ips.images.image import Image
-from ips.images.opening import open_image
+from ips.images.opening import is_image, open_image
 from ips.images.pillow import PillowImage
 from ips.images.resolution import downsample_for, read_at
 from ips.images.slide import SlideImage
@@ -28,6 +28,7 @@ __all__ = [
     "SlideImage",
     "TiffImage",
     "downsample_for",
+    "is_image",
     "open_image",
     "read_at",
 ]

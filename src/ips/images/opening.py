@@ -19,6 +19,15 @@ from ips.images.tiff import TiffImage
 
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # classic and BigTIFF, in both byte orders
 _NPY = b"\x93NUMPY"
+_SUFFIXES = {
+    *(".bmp", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", ".webp"),
+    *(".bif", ".btf", ".czi", ".dcm", ".mrxs", ".ndpi", ".scn", ".svs", ".svslide", ".vms", ".vmu"),
+}
+
+
+def is_image(path: Path) -> bool:
+    """Whether a file of a folder is meant; one that is named is read whatever it is called."""
+    return path.is_file() and path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
 
 
 def open_image(source: str | os.PathLike[str] | npt.NDArray[Any]) -> Image:

@@ -18,16 +18,11 @@ from torch.utils.data import Dataset
 
 from ips.data.table import read_table
 from ips.errors import DataError, ImageError, IPSError, PatchError
-from ips.images import PillowImage
+from ips.images import PillowImage, is_image
 from ips.images.tile_cache import CACHE_BYTES
 from ips.patches import ImagePatches, release
 from ips.pretraining.places import NoTissueError
 
-#: What is taken from a folder; a file that is named is read whatever it is called.
-SUFFIXES = (
-    *(".bmp", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", ".webp"),
-    *(".bif", ".mrxs", ".ndpi", ".scn", ".svs", ".svslide", ".vms", ".vmu", ".btf"),
-)
 #: Bytes of decoded pixels that a process holds of the slides it has open, about.
 OPEN_BYTES = 2**30
 #: A patch shows nothing if none of its channels varies by so many grey levels.
@@ -81,7 +76,7 @@ def find_files(data: Sequence[Path]) -> list[Path]:
     files: list[Path] = []
     for entry in data:
         if entry.is_dir():
-            found = sorted(file for file in entry.iterdir() if _is_image(file))
+            found = sorted(file for file in entry.iterdir() if is_image(file))
             if not found:
                 raise DataError(
                     f"{entry}: no image or slide in this folder, and folders in it are not looked "
@@ -268,10 +263,6 @@ def blank(patches: Tensor) -> Tensor:
     """Which of ``(b, C, h, w)`` show nothing, ``(b,)``: one colour but for the scanner's noise."""
     deviation = patches.float().flatten(2).std(dim=2, correction=0)  # (b, C)
     return (deviation < BLANK_DEVIATION).all(dim=1)
-
-
-def _is_image(path: Path) -> bool:
-    return path.is_file() and path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
 
 
 def _held(source: ImagePatches) -> int:

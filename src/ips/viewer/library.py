@@ -20,6 +20,7 @@ from typing import Any, Literal
 import torch
 
 from ips.errors import DataError, ImageError, IPSError
+from ips.images import is_image
 from ips.predictor import Predictor
 from ips.viewer import answers
 from ips.viewer.answers import Answer, Floats
@@ -27,10 +28,6 @@ from ips.viewer.tiles import AttentionTiles
 
 State = Literal["waiting", "looking", "ready", "failed"]
 
-_SUFFIXES = {
-    *(".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".npy"),
-    *(".svs", ".svslide", ".ndpi", ".mrxs", ".scn", ".vms", ".vmu", ".bif", ".dcm"),
-}
 # How the pictures end that `ips explain` writes, perhaps beside the images.
 _DRAWN = ("-overlay.png", "-gallery.png", "-classes.png", "-map.tif")
 _MAPS = 2  # answers in memory
@@ -45,9 +42,8 @@ def find_images(given: Iterable[Path]) -> list[Path]:
     found: dict[Path, None] = {}
     for path in given:
         if path.is_dir():
-            inside = sorted(p for p in path.iterdir() if p.suffix.lower() in _SUFFIXES)
-            shown = [p for p in inside if not p.name.startswith(".")]
-            files = [p for p in shown if p.is_file() and not p.name.endswith(_DRAWN)]
+            inside = sorted(p for p in path.iterdir() if is_image(p))
+            files = [p for p in inside if not p.name.endswith(_DRAWN)]
             if not files:
                 raise DataError(f"{path}: there is no image in this folder: give another, or files")
             found |= dict.fromkeys(files)
@@ -238,7 +234,10 @@ class Library:
         target = self._file(entry)  # of the file as it is now: it may change while it is read
         source = self.predictor.open(entry.path)
         if len(source.shape) != 3:
-            raise ImageError(f"{entry.name} holds features, not pixels: give the image itself")
+            raise ImageError(
+                f"{entry.name} holds features, which cannot be shown: see where a model of "
+                "features looked with `ips explain`"
+            )
         self._tell(entry, total=len(source))
         step = max(1, len(source) // _DIVISIONS)
 
