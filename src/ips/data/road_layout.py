@@ -12,7 +12,7 @@ from ips.data.road_sprites import OTHERS, RINGED, Kind, Speed
 # ones, which could not be read.
 SIZE = 800, 600
 SMALLEST_SIZE = 320, 240
-DIAMETERS = 20, 36
+DIAMETERS = 28, 42
 
 # So many places in vain, and signs are placed anew.
 MISSES = 50

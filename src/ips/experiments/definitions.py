@@ -286,7 +286,6 @@ EXPERIMENTS = {
             "Table 1: speed limits in photographs",
             _SIGNS_RECIPE,
             _traffic,
-            common={"laptop": ("train.epochs=6",)},
         ),
         Experiment(
             "camelyon16", "Table 2: metastases in whole slides", {"paper": "camelyon16"}, _camelyon
@@ -304,7 +303,7 @@ EXPERIMENTS = {
             _MNIST_RECIPE,
             _image_size,
             kind="size",
-            common={"laptop": ("train.epochs=6",)},
+            common={"laptop": ("train.epochs=12",)},
             seeds=1,
         ),
         Experiment(
@@ -320,7 +319,6 @@ EXPERIMENTS = {
             "Table 4: the size of a patch",
             _SIGNS_RECIPE,
             _patch_size,
-            common={"laptop": ("train.epochs=6",)},
             seeds=1,
         ),
         Experiment(
