@@ -127,8 +127,8 @@ def test_signs_are_whole_and_none_hides_another(size: tuple[int, int]) -> None:
             for other in signs[:i]:
                 left, right = sorted([sign, other], key=lambda s: s.x)
                 assert left.x + left.diameter < right.x
-    assert unit * 20 <= min(diameters) < unit * 22
-    assert unit * 34 < max(diameters) <= unit * 36
+    assert unit * 28 <= min(diameters) < unit * 30
+    assert unit * 40 < max(diameters) <= unit * 42
 
 
 def test_the_limit_is_in_its_box_and_its_pole_below(roads: RoadSigns) -> None:
