@@ -114,6 +114,7 @@ def unpack(archive: Path, folder: Path, *, progress: Progress | None = None) -> 
                         shutil.copyfileobj(packed, out)
                 if progress is not None:
                     progress(f"{archive.name}, files", number, len(members))
+    # The last two are zipfile's words for a compression it does not know, and for a password.
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         reason = str(error) or "it ends too early"
         raise DataError(
