@@ -26,6 +26,13 @@ from ips.training.store import save_model
 from ips.viewer import Library, find_images, library, showing
 
 
+def small_pictures(folder: Path, names: str) -> list[Path]:
+    paths = [folder / f"{name}.png" for name in names]
+    for seed, path in enumerate(paths):
+        Image.fromarray(picture(100, 100, seed=seed)).save(path)
+    return paths
+
+
 def test_what_is_known_is_not_looked_at_again(
     served: Served, predictor: Predictor, run: Path, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,9 +123,7 @@ def test_an_answer_is_of_the_file_that_was_read(
 def test_a_look_that_is_done_gives_way_no_more(
     predictor: Predictor, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paths = [tmp_path / f"{name}.png" for name in "ab"]
-    for seed, path in enumerate(paths):
-        Image.fromarray(picture(100, 100, seed=seed)).save(path)
+    paths = small_pictures(tmp_path, "ab")
     predict, order = Predictor.predict, list[str]()
 
     def wanting(
@@ -141,9 +146,7 @@ def test_a_look_that_is_done_gives_way_no_more(
 def test_the_image_on_the_page_goes_first(
     predictor: Predictor, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paths = [tmp_path / f"{name}.png" for name in "abc"]
-    for seed, path in enumerate(paths):
-        Image.fromarray(picture(100, 100, seed=seed)).save(path)
+    paths = small_pictures(tmp_path, "abc")
     predict, order, begun = Predictor.predict, list[str](), threading.Event()
 
     def slow(
