@@ -72,12 +72,14 @@ export function probabilities() {
 // own way to change an address asks for tiles of a broken zoom between two whole ones.)
 export function attend() {
   const before = page.layers.attentions || [];
+  delete $("map").dataset.attention; // what is drawn, once it is
   if (!page.map || !page.shown.answer || !$("attention").checked) {
     before.forEach((layer) => layer.remove());
     page.layers.attentions = [];
     return;
   }
-  const query = `task=${page.task}&colours=${$("colours").value}&above=${(1 - TOP[$("top").value]).toFixed(3)}&of=${page.shown.changed}`;
+  const above = (1 - TOP[$("top").value]).toFixed(3);
+  const query = `task=${page.task}&colours=${$("colours").value}&above=${above}&of=${page.shown.changed}`;
   const layer = L.tileLayer(`attention/${page.shown.id}/{z}/{x}/{y}?${query}`, {
     ...page.layers.options,
     opacity: Number($("opacity").value),
@@ -87,6 +89,7 @@ export function attend() {
     if (layer !== page.layers.attentions?.at(-1)) return;
     page.layers.attentions.slice(0, -1).forEach((old) => old.remove());
     page.layers.attentions = [layer];
+    $("map").dataset.attention = query;
   });
   layer.addTo(page.map);
 }
