@@ -19,7 +19,9 @@ from ips.experiments.efficiency import Cost, measure, stand_in
 from ips.experiments.figures import draw_grid, draw_lines, draw_scores
 from ips.experiments.runner import results_so_far
 from ips.experiments.tables import Result, markdown, per_run, write_csv
-from ips.training import RunFolder, build_data
+from ips.models import DPSNet
+from ips.models.picture import grid_shape
+from ips.training import RunFolder, build_data, build_model, resolve
 
 TINY = [
     "data.side=112",
@@ -275,3 +277,17 @@ def test_the_number_of_patches_shown_is_the_number_of_patches(name: str) -> None
         if (shown := arm.show["N"]) != "–":
             config = whole.config(arm, 0)
             assert len(build_data(config).train[0][0]) == int(shown.replace(",", ""))
+
+
+@pytest.mark.parametrize("name", ["megapixel-mnist", "traffic-signs"])
+def test_dps_has_a_score_for_every_patch(name: str) -> None:
+    whole = plan(Path("x"), EXPERIMENTS[name])
+    config = next(whole.config(arm, 0) for arm in whole.arms() if arm.method == "dps")
+    data = build_data(config)
+    net = build_model(resolve(config, data))
+    assert isinstance(net, DPSNet)
+    maps: list[torch.Tensor] = []
+    net.scorer.pool.register_forward_hook(lambda _module, _given, scores: maps.append(scores))
+    source, _ = data.train[0]
+    net.scores([source])
+    assert maps[0].shape[-2:] == grid_shape(source)

@@ -74,6 +74,9 @@ def measure(values: dict[str, Any], steps: int) -> Cost:
             numbers = [(step * batch + b) % len(data.train) for b in range(batch)]
             sources, labels = collate([data.train[n] for n in numbers], load=load)
             labels = {name: label.to(device) for name, label in labels.items()}
+            if isinstance(net, SelectingNet) and net.looks and load == "eager":
+                # on the device, as loading leaves it: the copy is not counted either
+                sources = [net.resident(source) for source in sources]
             optimizer.zero_grad()
             clock.start()
             with autocast:

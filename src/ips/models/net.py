@@ -169,7 +169,7 @@ class Net(nn.Module, ABC):
         """Embeddings with the encoding of their patch numbers added, if positions count."""
         return x + sinusoidal_position(indices, x.shape[-1]).to(x.dtype) if self.position else x
 
-    def _resident(self, source: PatchSource) -> MemoryPatches:
+    def resident(self, source: PatchSource) -> MemoryPatches:
         """All of an image's patches, on the device."""
         memory = in_memory(source)
         patches = memory.patches

@@ -149,12 +149,12 @@ class SelectingNet(Net):
             embed = self._fast.begin(self.encoder)
             if load == "eager":
                 tables = tables or [self._table(s) for s in sources]
-                resident = [self._resident(s) for s in sources]
+                resident = [self.resident(s) for s in sources]
                 return self._select(resident, tables, embed, seed=seed, embeddings=embeddings)
             groups = []
             for b, source in enumerate(sources):
                 table = tables[b] if tables else self._table(source)
-                one = self._resident(source) if load == "sequential" else source
+                one = self.resident(source) if load == "sequential" else source
                 groups.append(self._select([one], [table], embed, seed=seed, embeddings=embeddings))
                 release(source)  # or every image of the batch would hold on to a cache of tiles
             return join(groups)
