@@ -1,4 +1,4 @@
-"""Colour jitter and translation of a picture, as the paper trains on traffic signs.
+"""Colour jitter and translation of a picture, for photographs of traffic signs.
 
 What is drawn is kept apart from what is done with it: a draw is a few numbers that travel to
 whichever process decodes the picture.

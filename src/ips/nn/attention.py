@@ -72,7 +72,7 @@ class CrossAttention(nn.Module):
 
 
 class CrossAttentionTransformer(nn.Module):
-    """Cross-attention from learnt query tokens, then an MLP (Appendix B, equations 7 to 9).
+    """Cross-attention from learnt query tokens, then an MLP (Appendix B, equations 6 to 8).
 
     Args:
         dim: D.
