@@ -209,6 +209,21 @@ def test_data_on_disk_can_be_trained_on(home: Path, tmp_path: Path) -> None:
     assert outcome.code == 0, outcome.err
 
 
+def test_road_pictures_are_trained_on_as_ones_own(tmp_path: Path) -> None:
+    folder = tmp_path / "road"
+    made = Outcome("data", "road-signs", folder, "--train", "4", "--test", "4")
+    assert made.code == 0, made.err
+    table = {
+        "data": {"kind": "table", "csv": str(folder / "road.csv")},
+        "tasks": {"sign": {"kind": "multiclass", "classes": 4}},
+        "readout": "sign",
+    }
+    (tmp_path / "road.yaml").write_text(yaml.safe_dump(TINY | table))
+    trained = Outcome("train", tmp_path / "road.yaml", "--run", tmp_path / "run")
+    assert trained.code == 0, trained.err
+    assert "no sign" in (tmp_path / "run" / "config.yaml").read_text()
+
+
 def test_recipes_are_listed_and_shown() -> None:
     assert "megapixel-mnist" in Outcome("recipes").out
     shown = yaml.safe_load(Outcome("recipes", "show", "megapixel-mnist", "--scale", "paper").out)

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import json
 import pickle
 import weakref
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from PIL import Image
 
 from ips.data import road_scene, road_sprites
+from ips.data.road_files import write_road_signs
 from ips.data.road_layout import Layout
 from ips.data.road_scene import draw_scene
 from ips.data.road_signs import NAMES, TASKS, RoadSigns
@@ -90,7 +94,7 @@ def test_an_epoch_brings_other_pictures_only_when_fresh(roads: RoadSigns) -> Non
     assert roads.layout(5) == RoadSigns(count=40).layout(5)
     assert fresh.layout(5) == worker.layout(5)
     assert not np.array_equal(picture(fresh, 5), picture(roads, 5))
-    assert [fresh._class(i) for i in range(40)] != [roads._class(i) for i in range(40)]
+    assert [fresh.label(i) for i in range(40)] != [roads.label(i) for i in range(40)]
 
 
 def test_every_four_pictures_show_every_class_in_no_fixed_order() -> None:
@@ -189,7 +193,7 @@ def test_poles_rings_and_sizes_are_alike_with_and_without_a_limit() -> None:
         rings = sum(sign.kind in (*SPEEDS, *RINGED) for sign in signs)
         rows.append((len(signs), rings, np.mean([sign.diameter for sign in signs])))
     facts = np.array(rows)
-    limit = np.array([data._class(index) > 0 for index in range(len(data))])
+    limit = np.array([data.label(index) > 0 for index in range(len(data))])
     apart = facts[limit].mean(axis=0) - facts[~limit].mean(axis=0)
     assert np.all(np.abs(apart) < 0.25 * facts.std(axis=0))  # standard error 0.07
 
@@ -200,7 +204,7 @@ def test_the_amount_of_red_does_not_tell_a_limit_from_none() -> None:
     for index in range(len(data)):
         r, g, b = np.moveaxis(draw_scene(data.layout(index)).astype(int), -1, 0)
         red.append(((r > 1.5 * g) & (r > 1.5 * b)).mean())
-    limit = np.array([data._class(index) > 0 for index in range(len(data))])
+    limit = np.array([data.label(index) > 0 for index in range(len(data))])
     amount = np.array(red)
     # The chance that a picture with a limit is the redder one: 0.5, standard error 0.053.
     chance = (amount[limit][:, None] > amount[~limit]).mean()
@@ -248,3 +252,29 @@ def test_patches_that_do_not_fit_and_numbers_that_are_not_there_are_named() -> N
         for ask in (data.__getitem__, data.boxes):
             with pytest.raises(IndexError, match=f"there is no image {wrong}, only 0 to 3"):
                 ask(wrong)
+
+
+def test_as_files_they_are_the_same_with_labels_and_boxes(tmp_path: Path) -> None:
+    def write(**changes: int) -> None:
+        write_road_signs(tmp_path, **({"train": 1, "test": 4} | changes))
+
+    write(train=0, test=2)
+    first = tmp_path / "pictures" / "test-0000.png"
+    written = first.stat().st_mtime_ns
+    write()  # goes on
+    assert first.stat().st_mtime_ns == written
+    rows = [line.split(",") for line in (tmp_path / "road.csv").read_text().splitlines()]
+    assert rows[0] == ["path", "sign", "split"]
+    assert [row[2] for row in rows[1:]] == ["train"] + 4 * ["test"]
+    data = RoadSigns(width=400, height=300, count=4, split="test")
+    for number, (path, sign, _) in enumerate(rows[2:]):
+        assert (np.asarray(Image.open(tmp_path / path)) == picture(data, number)).all()
+        assert sign == NAMES[int(data[number][1]["sign"])]
+        truth = json.loads((tmp_path / "truth" / f"{Path(path).stem}.geojson").read_text())
+        corners = [feature["geometry"]["coordinates"][0] for feature in truth["features"]]
+        assert [[*c[0], *c[2]] for c in corners] == data.boxes(number).tolist()
+        assert all(c[0] == c[-1] for c in corners)
+    with pytest.raises(DataError, match=r"holds images drawn with .*'seed': 0.*another folder"):
+        write(seed=1)
+    with pytest.raises(DataError, match="train=0 and test=0: ask for at least one picture"):
+        write(train=0, test=0)

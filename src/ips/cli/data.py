@@ -72,6 +72,41 @@ def megapixel_mnist(
         say(f"as pictures: {folder / 'png'}")
 
 
+@data.command("road-signs")
+@told
+def road_signs(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="folder to write to")],
+    width: Annotated[int, typer.Option(help="of a picture in pixels")] = 400,
+    height: Annotated[int, typer.Option(help="of a picture in pixels")] = 300,
+    train: Annotated[int, typer.Option(min=0, help="training pictures")] = 1500,
+    test: Annotated[int, typer.Option(min=0, help="test pictures, as in recipe road-signs")] = 400,
+    seed: Annotated[int, typer.Option(help="of what is where")] = 0,
+) -> None:
+    """Draw road pictures with a small speed limit or none, as files with a CSV and the truth.
+
+    Interrupted, it goes on where it stopped.
+    """
+    from ips.data.road_files import write_road_signs
+    from ips.progress import progress_bar
+
+    with progress_bar(err) as bar:
+        task = bar.add_task("drawing", total=train + test, note="pictures")
+        try:
+            write_road_signs(
+                folder,
+                width=width,
+                height=height,
+                train=train,
+                test=test,
+                seed=seed,
+                progress=lambda done, total: bar.update(task, completed=done, total=total),
+            )
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("the same command goes on where this stopped") from None
+    say(f"{folder}: {train:,} + {test:,} pictures of {width:,} x {height:,} px")
+    say(f"train on them as on your own: data: {{kind: table, csv: {folder / 'road.csv'}}}")
+
+
 @data.command("traffic-signs")
 @told
 def traffic_signs(

@@ -104,7 +104,7 @@ class RoadSigns(Dataset[tuple[ImagePatches, dict[str, Tensor]]]):
         image = RoadImage(self.layout(index), name=f"{self.name}/{index}")
         grid = self.grid
         patches = ImagePatches(image, patch_size=grid.patch, stride=grid.stride, edge=grid.edge)
-        return patches, {"sign": torch.tensor(self._class(index))}
+        return patches, {"sign": torch.tensor(self.label(index))}
 
     def set_epoch(self, epoch: int) -> None:
         """With ``fresh``, the pictures of this epoch from now on; otherwise of no effect."""
@@ -119,7 +119,7 @@ class RoadSigns(Dataset[tuple[ImagePatches, dict[str, Tensor]]]):
 
     def layout(self, index: int) -> Layout:
         """What is where on picture ``index`` in the current epoch."""
-        label = self._class(index)
+        label = self.label(index)
         return draw_layout(
             self._rng(_PLACES, index),
             SPEEDS[label - 1] if label else None,
@@ -127,7 +127,8 @@ class RoadSigns(Dataset[tuple[ImagePatches, dict[str, Tensor]]]):
             paint=(self.seed, self._key(_PAINT, index)),
         )
 
-    def _class(self, index: int) -> int:
+    def label(self, index: int) -> int:
+        """Which of `NAMES` picture ``index`` shows."""
         # An IndexError, for it is what ends a loop over a sequence.
         if not 0 <= index < len(self):
             raise IndexError(f"{self.name}: there is no image {index}, only 0 to {len(self) - 1}")

@@ -23,7 +23,7 @@ import tifffile
 from PIL import Image as PILImage
 from PIL import ImageDraw
 
-from ips.data.files import whole_file
+from ips.data.files import agree, feature, whole_file
 from ips.data.split import stratified_split
 from ips.data.tissue_drawing import TILE, Cluster, TissueSlide
 from ips.errors import DataError
@@ -73,7 +73,7 @@ def write_tissue_slides(
         raise DataError(f"seed={seed} is negative: take 0 or more")
     for name in ("slides", "masks", "truth"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    _agree(folder / "slides.json", {"version": _VERSION, "side": side, "seed": seed, "mpp": MPP})
+    agree(folder / "slides.json", {"version": _VERSION, "side": side, "seed": seed, "mpp": MPP})
     labels = [_label(seed, number) for number in range(count)]
     for number, label in enumerate(labels):
         if not (folder / _path(number)).exists():
@@ -182,40 +182,15 @@ def _mask(slide: TissueSlide) -> PILImage.Image:
 
 
 def _geojson(clusters: Sequence[Cluster]) -> dict[str, Any]:
-    """Outlines that QuPath shows, in full-resolution pixels; a polygon ends where it began."""
     features = [
-        {
-            "type": "Feature",
-            "geometry": {
-                "type": "Polygon",
-                "coordinates": [np.round([*c.outline, c.outline[0]], 2).tolist()],
-            },
-            "properties": {
-                "objectType": "annotation",
-                "classification": {"name": "Abnormal", "color": [200, 0, 0]},
-                "nuclei": np.round(c.nuclei, 2).tolist(),
-            },
-        }
-        for c in clusters
+        feature(
+            np.round(cluster.outline, 2).tolist(),
+            name="Abnormal",
+            nuclei=np.round(cluster.nuclei, 2).tolist(),
+        )
+        for cluster in clusters
     ]
     return {"type": "FeatureCollection", "features": features}
-
-
-def _agree(path: Path, settings: dict[str, Any]) -> None:
-    """Note what slides are drawn with; a folder of others is an error."""
-    if path.exists():
-        try:
-            found = json.loads(path.read_bytes())
-        except ValueError:
-            found = None
-        if found != settings:
-            raise DataError(
-                f"{path.parent} holds slides drawn with {found}, not with {settings}: give "
-                "another folder"
-            )
-        return
-    with whole_file(path) as stream:
-        stream.write(json.dumps(settings).encode())
 
 
 def _label(seed: int, number: int) -> bool:
