@@ -21,10 +21,12 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#7b68ee", "#717581")
 def draw_scores(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> None:
     """A row for every arm and a panel for every task: a dot for each run, a bar for the mean.
 
-    Where nothing was trained the panels are memory and time of a step.
+    Memory of a step follows where it was measured, and time where nothing was trained.
     """
-    tasks = list(dict.fromkeys(r.name for r in results if r.name not in EFFICIENCY))
-    panels = tasks or ["memory_gb", "step_ms"]
+    names = list(dict.fromkeys(r.name for r in results))
+    tasks = [name for name in names if name not in EFFICIENCY]
+    costs = ["memory_gb"] if tasks else ["memory_gb", "step_ms"]
+    panels = [*tasks, *(name for name in costs if name in names)]
     width, height = 3.2 + 2.4 * len(panels), 1.3 + 0.3 * len(arms)
     figure = _figure(width, height)
     left = 2.7
@@ -37,7 +39,7 @@ def draw_scores(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> N
             found = [_shown(name, value) for value in values.get(arm.slug, [])]
             if found:
                 axes.barh(row, summary(found)[0], color=_colour(arm), height=0.62, alpha=0.35)
-                axes.plot(found, [row] * len(found), "o", color=_colour(arm), ms=4)
+                axes.plot(found, [row] * len(found), "o", color=_colour(arm), ms=4, clip_on=False)
         axes.set_ylim(len(arms) - 0.4, -0.6)
         axes.set_yticks([])
         axes.set_xlim(left=0, right=100 if name in tasks else None)
