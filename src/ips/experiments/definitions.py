@@ -135,10 +135,10 @@ def _traffic(scale: Scale) -> list[Arm]:
         if M is not None and method != "deepmil" and method != "deepmil-plus":
             chosen.append(f"select.keep={M}")
         if M == 2 and method != "topmil":  # Appendix D.4
-            chosen += ["aggregate.attention_dropout=0", f"aggregate.inner={dim}"]
+            chosen += ["aggregate.attention_dropout=0", "aggregate.inner=512"]
         return chosen
 
-    size, dim = (100, 512) if scale == "paper" else (50, 64)
+    size = 100 if scale == "paper" else 50
     return _arms(_TABLE_1 if scale == "paper" else _SMALL_TABLE_1, ("sign",), settings)
 
 
