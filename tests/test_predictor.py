@@ -141,6 +141,11 @@ def test_answers_have_names(run: Path, picture: Path) -> None:
     named = predictor.by_name("majority", prediction.probabilities["majority"])
     assert max(named, key=lambda name: named[name]) == answer
     assert predictor.title(prediction).startswith("large.png: majority ")
+    number = "abcdefghij".index(str(answer))
+    right = {"majority": torch.tensor(number), "multi": torch.zeros(10)}
+    assert predictor.title(prediction, right).startswith(f"large.png: majority {answer} (right)")
+    wrong = right | {"majority": torch.tensor(9 - number)}
+    assert f"{answer} (true: {'jihgfedcba'[number]})" in predictor.title(prediction, wrong)
 
 
 def test_a_score_file_of_another_size_is_begun_anew(tmp_path: Path) -> None:

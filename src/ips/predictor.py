@@ -149,14 +149,15 @@ class Predictor:
         return {self.class_name(task, number): p for number, p in enumerate(values)}
 
     def title(self, prediction: Prediction, labels: Mapping[str, Tensor] | None = None) -> str:
-        """What is predicted, and what is true where that is known, in one line."""
+        """What is predicted, and where the truth is known whether that is right, in one line."""
         parts = []
         for task, probabilities in prediction.probabilities.items():
-            text = f"{task} {_join(self.answer(task, probabilities))}"
+            said = _join(self.answer(task, probabilities))
+            parts.append(f"{task} {said}")
             if labels is not None:
-                text += f" ({_join(self._truth(task, labels[task]))})"
-            parts.append(text)
-        return f"{prediction.name}: {', '.join(parts)}" + (" (true)" if labels is not None else "")
+                truth = _join(self._truth(task, labels[task]))
+                parts[-1] += " (right)" if said == truth else f" (true: {truth})"
+        return f"{prediction.name}: {', '.join(parts)}"
 
     def _truth(self, task: str, label: Tensor) -> str | list[str]:
         kind = self.config.tasks[task].kind
