@@ -14,7 +14,7 @@ from ips.nn.aggregator import Aggregated
 
 
 class GatedAttention(nn.Module):
-    """f(x) = w (tanh(U x) * sigmoid(V x)) per task; the token is the weighted sum of patches.
+    """f(x) = w (tanh(x U) * sigmoid(x V)) per task; the token is the weighted sum of patches.
 
     Args:
         dim: D.
