@@ -79,7 +79,9 @@ def road_signs(
     width: Annotated[int, typer.Option(help="of a picture in pixels")] = 400,
     height: Annotated[int, typer.Option(help="of a picture in pixels")] = 300,
     train: Annotated[int, typer.Option(min=0, help="training pictures")] = 1500,
-    test: Annotated[int, typer.Option(min=0, help="test pictures; by default the recipe's own")] = 400,
+    test: Annotated[
+        int, typer.Option(min=0, help="test pictures; by default the recipe's own")
+    ] = 400,
     seed: Annotated[int, typer.Option(help="of what is where")] = 0,
 ) -> None:
     """Draw road pictures with a small speed limit or none, as files with a CSV and the truth.

@@ -82,7 +82,6 @@ def measure(values: dict[str, Any], steps: int) -> Cost:
                 if isinstance(net, SelectingNet) and net.looks:
                     chosen = net.choose(sources, load=load, seed=step)
                     select_ms.append(clock.lap())
-                    del sources  # what was not chosen need not stay
                     output = net(chosen.patches, chosen.selection)
                 else:
                     output = net.learn(sources, load=load, seed=step)
