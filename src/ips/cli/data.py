@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +21,19 @@ app.add_typer(data, name="data")
 @data.callback()
 def _data() -> None:
     pass
+
+
+@contextmanager
+def drawing(total: int, what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar over files that are left as they are when the command is given again."""
+    from ips.progress import progress_bar
+
+    with progress_bar(err) as bar:
+        task = bar.add_task("drawing", total=total, note=what)
+        try:
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("the same command goes on where this stopped") from None
 
 
 @data.command("megapixel-mnist")
@@ -89,22 +104,10 @@ def road_signs(
     Interrupted, it goes on where it stopped.
     """
     from ips.data.road_files import write_road_signs
-    from ips.progress import progress_bar
 
-    with progress_bar(err) as bar:
-        task = bar.add_task("drawing", total=train + test, note="pictures")
-        try:
-            write_road_signs(
-                folder,
-                width=width,
-                height=height,
-                train=train,
-                test=test,
-                seed=seed,
-                progress=lambda done, total: bar.update(task, completed=done, total=total),
-            )
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt("the same command goes on where this stopped") from None
+    sizes = {"width": width, "height": height, "train": train, "test": test}
+    with drawing(train + test, "pictures") as progress:
+        write_road_signs(folder, **sizes, seed=seed, progress=progress)
     say(f"{folder}: {train:,} + {test:,} pictures of {width:,} x {height:,} px")
     if train:
         say(f"train on them as on your own: data: {{kind: table, csv: {folder / 'road.csv'}}}")

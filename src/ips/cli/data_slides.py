@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ips.cli.app import err, say, told
-from ips.cli.data import data
+from ips.cli.app import say, told
+from ips.cli.data import data, drawing
 
 
 @data.command("tissue-slides")
@@ -24,19 +24,8 @@ def tissue_slides(
     Interrupted, it goes on where it stopped.
     """
     from ips.data.tissue_slides import MPP, write_tissue_slides
-    from ips.progress import progress_bar
 
-    with progress_bar(err) as bar:
-        task = bar.add_task("drawing", total=count, note="slides")
-        try:
-            write_tissue_slides(
-                folder,
-                count=count,
-                side=side,
-                seed=seed,
-                progress=lambda done, total: bar.update(task, completed=done, total=total),
-            )
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt("the same command goes on where this stopped") from None
+    with drawing(count, "slides") as progress:
+        write_tissue_slides(folder, count=count, side=side, seed=seed, progress=progress)
     say(f"{folder}: {count:,} slides of {side:,} x {side:,} px at {MPP} µm per pixel")
     say(f"find their tissue with: ips slides tissue {folder / 'slides'} --out {folder / 'tissue'}")
