@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 import ips
-from ips.data.tissue_slides import abnormal_patches, load_clusters
+from ips.data.synthetic.tissue_slides import abnormal_patches, load_clusters
 from ips.explain.localisation import average_precision, hit_rate
 
 PATCH = 64  # px at 0.5 µm a pixel

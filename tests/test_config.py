@@ -8,7 +8,7 @@ import yaml
 
 from ips.config import METHODS, Config, describe, override, parse_config, read_yaml, write_yaml
 from ips.errors import ConfigError
-from ips.recipe import read_recipe, recipe_names, recipe_path
+from ips.recipes import read_recipe, recipe_names, recipe_path
 
 TASKS: dict[str, Any] = {"tasks": {"grade": {"kind": "multiclass", "classes": 3}}}
 

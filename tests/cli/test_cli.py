@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from command import Outcome, refused
 from PIL import Image
 from rich.console import Console
 
@@ -21,6 +20,7 @@ from ips.predictor import Predictor
 from ips.progress import progress_bar
 from ips.scores import ScoreFile
 from ips.training.module import Learner
+from tests.command import Outcome, refused
 
 TINY = {
     "data": {"kind": "megapixel-mnist", "side": 200, "train": 8, "test": 4},
@@ -169,7 +169,7 @@ def test_scores_are_told_before_anything_is_drawn(
     def full(*args: Any, **options: Any) -> None:
         raise OSError(28, "No space left on device", "attention.png")
 
-    monkeypatch.setattr("ips.cli.pictures.draw_attention", full)
+    monkeypatch.setattr("ips.report.figures.draw_attention", full)
     outcome = Outcome("train", home / "tiny.yaml", "--run", tmp_path / "run")
     assert outcome.code == 1
     assert "majority" in outcome.out

@@ -12,7 +12,6 @@ import h5py
 import numpy as np
 import pytest
 import tifffile
-from command import Outcome, refused
 from PIL import Image
 from rich.console import Console
 
@@ -22,6 +21,7 @@ from ips.data import MegapixelMNIST
 from ips.predictor import load
 from ips.scores import ScoreFile
 from ips.training import train
+from tests.command import Outcome, refused
 
 CONFIG: dict[str, Any] = {
     "data": {"kind": "megapixel-mnist", "side": 200, "train": 8, "test": 4},

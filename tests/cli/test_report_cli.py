@@ -13,12 +13,12 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from command import Outcome, refused
 from PIL import Image
 
 import ips.training
 from ips.config import METHODS, Config, parse_config
 from ips.training import RunFolder, build_data, build_model, resolve, save_model
+from tests.command import Outcome, refused
 
 TINY: dict[str, Any] = {
     "data": {"kind": "megapixel-mnist", "side": 200, "train": 2, "test": 6},

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tifffile
-from command import Outcome
 from PIL import Image
 
 from ips.cli import data_slides, slides
 from ips.images import open_image
 from ips.patches.tissue import load_tissue
+from tests.command import Outcome
 
 
 def write(path: Path, pixels: np.ndarray) -> Path:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
-from test_asap import SQUARE, annotation, write
 from typer.testing import CliRunner
 
 from ips.cli.app import app
@@ -19,8 +18,9 @@ from ips.data.camelyon16 import camelyon16_regions, camelyon16_table, read_refer
 from ips.data.table import read_table
 from ips.errors import DataError
 from ips.patches import FeatureWriter
-from ips.recipe import read_recipe
+from ips.recipes import read_recipe
 from ips.training import train
+from tests.test_annotations import SQUARE, annotation, write
 
 TUMOURS = {1, 2, 49, 114, 130}
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import tifffile
 import torch
-from explained import explained
 
 from ips.errors import PatchError
 from ips.explain import patch_features, write_geojson, write_patches
 from ips.images import open_image
 from ips.patches import MemoryPatches, PatchSource, PatchSubset, open_patches
+from tests.explain.explained import explained
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from explained import explained
 from PIL import Image as PILImage
 
 from ips.errors import PatchError
 from ips.explain import attention_map, draw_overlay, draw_top_patches
 from ips.explain.overlay import tinted
 from ips.patches import MemoryPatches, open_patches
+from tests.explain.explained import explained
 
 
 def box(mask: npt.NDArray[np.bool_]) -> tuple[int, int, int, int]:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import ips
-from ips.data.digits import DIGIT_SIDE
-from ips.data.megapixel_mnist import MegapixelMNIST
+from ips.data.synthetic.digits import DIGIT_SIDE
+from ips.data.synthetic.megapixel_mnist import MegapixelMNIST
 from ips.explain import AttentionMap
 
 RUN = Path(__file__).parent.parent / "fixtures" / "digits"

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import ips
-from ips.data.tissue_slides import MASK_STEP, write_tissue_slides
+from ips.data.synthetic.tissue_slides import MASK_STEP, write_tissue_slides
 from ips.explain import AttentionMap
 
 RUN = Path(__file__).parent.parent / "fixtures" / "slides"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from picture_files import HEIGHT, LOSSLESS, WIDTH, Pixels
 
 from ips.images import Image
+from tests.images.picture_files import HEIGHT, LOSSLESS, WIDTH, Pixels
 
 
 @pytest.fixture(scope="session")

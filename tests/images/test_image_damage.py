@@ -10,12 +10,12 @@ import numpy.typing as npt
 import openslide
 import pytest
 import tifffile
-from picture_files import write_svs, write_tiff
 from PIL import Image as PILImage
 
 import ips.images.pillow
 from ips.errors import ImageError
 from ips.images import PillowImage, SlideImage, TiffImage, open_image
+from tests.images.picture_files import write_svs, write_tiff
 
 Pixels = npt.NDArray[np.uint8]
 

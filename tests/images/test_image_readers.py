@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tifffile
-from picture_files import HEIGHT, LOSSLESS, WIDTH, reduced, write_svs, write_tiff
 from PIL import Image as PILImage
 
 import ips.images
@@ -26,6 +25,7 @@ from ips.images import (
     TiffImage,
     open_image,
 )
+from tests.images.picture_files import HEIGHT, LOSSLESS, WIDTH, reduced, write_svs, write_tiff
 
 Pixels = npt.NDArray[np.uint8]
 

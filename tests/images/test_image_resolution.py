@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from picture_files import reduced, write_svs, write_tiff
 from PIL import Image as PILImage
 
 from ips.errors import ImageError
 from ips.images import Image, downsample_for, open_image, read_at
+from tests.images.picture_files import reduced, write_svs, write_tiff
 
 Pixels = npt.NDArray[np.uint8]
 

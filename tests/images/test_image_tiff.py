@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tifffile
-from picture_files import reduced, write_tiff
 
 import ips.images.tiff_level
 from ips.errors import ImageError
 from ips.images import SlideImage, TiffImage, open_image
 from ips.images.tiff_level import TiffLevel
 from ips.images.tile_cache import TileCache
+from tests.images.picture_files import reduced, write_tiff
 
 Pixels = npt.NDArray[np.uint8]
 

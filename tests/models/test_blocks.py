@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from ips.models.blocks import blocks_of
-from ips.models.embedding import micro_batch
 from ips.models.table import ScoreTable, empty_table
+from ips.nn.embedding import micro_batch
 from ips.patches import MemoryPatches, PatchSource
 
 CPU = torch.device("cpu")

@@ -6,17 +6,6 @@ import copy
 
 import pytest
 import torch
-from small_net import (
-    CLASSES,
-    KEEP,
-    D,
-    assert_same,
-    build,
-    loss_of,
-    memory,
-    on_demand,
-    softmax,
-)
 from torch import Tensor
 
 from ips.errors import ConfigError
@@ -27,6 +16,17 @@ from ips.nn import (
 )
 from ips.patches import MemoryPatches
 from ips.selection import Selection
+from tests.models.small_net import (
+    CLASSES,
+    KEEP,
+    D,
+    assert_same,
+    build,
+    loss_of,
+    memory,
+    on_demand,
+    softmax,
+)
 
 # The forward step
 

@@ -9,19 +9,6 @@ from zlib import crc32
 
 import pytest
 import torch
-from small_net import (
-    CHUNK,
-    KEEP,
-    SIDE,
-    D,
-    OnDemand,
-    assert_same,
-    build,
-    loss_of,
-    memory,
-    on_demand,
-    pixels,
-)
 from torch import Tensor, nn
 
 from ips import selection
@@ -38,6 +25,19 @@ from ips.nn import (
 )
 from ips.patches import MemoryPatches
 from ips.selection import MODES, Selection
+from tests.models.small_net import (
+    CHUNK,
+    KEEP,
+    SIDE,
+    D,
+    OnDemand,
+    assert_same,
+    build,
+    loss_of,
+    memory,
+    on_demand,
+    pixels,
+)
 
 # What is selected
 

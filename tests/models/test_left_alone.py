@@ -10,7 +10,17 @@ from typing import Any
 
 import pytest
 import torch
-from small_net import (
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ips.models import LOADS, IPSNet, Load
+from ips.nn import (
+    CrossAttentionTransformer,
+    Head,
+    thin_resnet,
+)
+from ips.nn.embedding import micro_batch
+from tests.models.small_net import (
     D,
     OnDemand,
     assert_same,
@@ -19,16 +29,6 @@ from small_net import (
     memory,
     pixels,
     softmax,
-)
-from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-
-from ips.models import LOADS, IPSNet, Load
-from ips.models.embedding import micro_batch
-from ips.nn import (
-    CrossAttentionTransformer,
-    Head,
-    thin_resnet,
 )
 
 # Memory

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from feature_files import LAYOUTS
+
+from tests.patches.feature_files import LAYOUTS
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,12 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from feature_files import FEATURES, PIXELS, D, N
 
 from ips.errors import PatchError
 from ips.patches.feature_writer import FeatureWriter
 from ips.patches.features import open_features
 from ips.patches.layouts import FORMAT, VERSION
+from tests.patches.feature_files import FEATURES, PIXELS, D, N
 
 
 class TestWriter:

@@ -13,7 +13,6 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from feature_files import FEATURES, LAYOUTS, PIXELS, RANDOM, D, N, open_layout
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from ips.patches.feature_writer import FeatureWriter
 from ips.patches.features import FeatureBag, check_widths, groups, open_features, read_rows
 from ips.patches.layouts import FORMAT, VERSION
 from ips.patches.source import PatchSource, release
+from tests.patches.feature_files import FEATURES, LAYOUTS, PIXELS, RANDOM, D, N, open_layout
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conformance import PatchSourceConformance
-from feature_files import LAYOUTS, open_layout
-from picture_files import HEIGHT, LOSSLESS, WIDTH
 from torch import Tensor
 
 from ips.data import ScenePatches
 from ips.errors import PatchError
 from ips.patches import Grid, MemoryPatches, PatchSource, PatchSubset, sampled
 from ips.patches.image import ImagePatches
+from tests.images.picture_files import HEIGHT, LOSSLESS, WIDTH
+from tests.patches.conformance import PatchSourceConformance
+from tests.patches.feature_files import LAYOUTS, open_layout
 
 PIXELS = torch.randint(256, (9, 3, 8, 8), dtype=torch.uint8)
 FEATURES = torch.randn(9, 5)

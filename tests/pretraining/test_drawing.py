@@ -16,7 +16,7 @@ from ips.errors import DataError, ImageError, PatchError
 from ips.pretraining import patches as drawing
 from ips.pretraining.neighbours import draw_neighbours, find_neighbours
 from ips.pretraining.patches import Reader, Slide, blank, collect, draw, find_files
-from ips.pretraining.places import Resolution, slide_patches
+from ips.slides.places import Resolution, slide_patches
 
 OPEN = partial(slide_patches, resolution=Resolution(8))
 

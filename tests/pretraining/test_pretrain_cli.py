@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from command import Outcome
 from PIL import Image
 from rich.console import Console
 from safetensors import safe_open
@@ -23,12 +22,13 @@ import ips.cli.pretrain  # noqa: F401  adds its command
 from ips.config import EncoderConfig, PatchesConfig
 from ips.errors import IPSError
 from ips.nn import thin_resnet
+from ips.nn.weights import load_weights
 from ips.pretraining.byol import BYOL
 from ips.pretraining.journal import Journal
 from ips.pretraining.settings import Folder
 from ips.pretraining.train import Learner
 from ips.progress import progress_bar
-from ips.training.weights import load_weights
+from tests.command import Outcome
 
 TINY = (
     *("--encoder", "thin-resnet", "--stages", "1", "--width", "4"),

@@ -10,7 +10,6 @@ import torch
 from rich.console import Console
 from safetensors import safe_open
 from safetensors.torch import load_file
-from tiny import tiny
 
 from ips.config import parse_config, read_yaml
 from ips.errors import ConfigError, IPSError, RunError
@@ -18,6 +17,7 @@ from ips.models import LOADS
 from ips.training import build_data, build_model, build_task, evaluate, load_model, resolve, train
 from ips.training.loading import collate
 from ips.training.module import Learner
+from tests.training.tiny import tiny
 
 CONSOLE = Console(quiet=True)
 

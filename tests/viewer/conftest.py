@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 import tifffile
 import torch
-from opening import Served, opened, settled
 from PIL import Image
-from viewer_files import CONFIG, NASTY, picture
 
 from ips.config import parse_config
 from ips.predictor import Predictor, load
 from ips.training import build_model
 from ips.training.store import save_model
 from ips.viewer import find_images
+from tests.viewer.opening import Served, opened, settled
+from tests.viewer.viewer_files import CONFIG, NASTY, picture
 
 
 @pytest.fixture(scope="session")

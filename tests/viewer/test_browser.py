@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from viewer_files import NASTY
+
+from tests.viewer.viewer_files import NASTY
 
 sync_api = pytest.importorskip("playwright.sync_api")
 Page = sync_api.Page

@@ -7,15 +7,15 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from asking import ask
 from fastapi import FastAPI
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from viewer_files import picture
 
 from ips.predictor import Predictor, load
 from ips.viewer import Library, create_app, find_images
+from tests.viewer.asking import ask
+from tests.viewer.viewer_files import picture
 
 REFUSED = {400, 404, 405, 413, 414, 421}
 REFUSALS = {b"not found", b"no such image", b"bad request", b"address too long"}

@@ -11,11 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from asking import ask
-from opening import Served, opened, settled
 from PIL import Image
 from typer.testing import CliRunner
-from viewer_files import picture
 
 import ips.cli.view  # noqa: F401  adds the command
 from ips.cli.app import app as command
@@ -24,6 +21,9 @@ from ips.explain import Explanation
 from ips.predictor import Predictor, load
 from ips.training.store import save_model
 from ips.viewer import Library, find_images, library, showing
+from tests.viewer.asking import ask
+from tests.viewer.opening import Served, opened, settled
+from tests.viewer.viewer_files import picture
 
 
 def small_pictures(folder: Path, names: str) -> list[Path]:

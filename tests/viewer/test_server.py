@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asking import Answered, ask
-from opening import Served, opened, settled
 from PIL import Image
-from viewer_files import NASTY, picture
 
 import ips.cli.view  # noqa: F401  adds the command
 from ips.predictor import Predictor
+from tests.viewer.asking import Answered, ask
+from tests.viewer.opening import Served, opened, settled
+from tests.viewer.viewer_files import NASTY, picture
 
 
 def pixels(answered: Answered) -> np.ndarray[Any, Any]:

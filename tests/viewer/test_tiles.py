@@ -12,7 +12,6 @@ import tifffile
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image as PILImage
-from viewer_files import picture
 
 from ips.errors import DataError
 from ips.explain.maps import percentiles
@@ -22,6 +21,7 @@ from ips.viewer import answers, tiles
 from ips.viewer.annotations import find_annotations, read_annotations
 from ips.viewer.answers import Answer
 from ips.viewer.tiles import TILE, AttentionTiles, Place
+from tests.viewer.viewer_files import picture
 
 Pixels = npt.NDArray[np.uint8]
 

@@ -17,7 +17,7 @@ from ips.bench.peak import Peak, fresh
 from ips.bench.report import Report, name_of
 from ips.bench.rounds import Tell
 from ips.data import MegapixelMNIST
-from ips.data.megapixel_mnist import SMALLEST_SIDE
+from ips.data.synthetic.megapixel_mnist import SMALLEST_SIDE
 
 ARMS = ("eager", "sequential", "lazy", "cnn")
 SIDES = (1000, 2000, 4000, 6000, 8000, 10_000)

@@ -20,7 +20,7 @@ from ips.bench.machine import facts
 from ips.bench.report import Report, name_of
 from ips.bench.rounds import Tell, in_turns
 from ips.bench.stored import stored_features
-from ips.models import embedding
+from ips.nn import embedding
 
 CASES = ("megapixel-mnist", "dense", "features")
 

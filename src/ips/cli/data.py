@@ -103,7 +103,7 @@ def road_signs(
 
     Interrupted, it goes on where it stopped.
     """
-    from ips.data.road_files import write_road_signs
+    from ips.data.synthetic.road_files import write_road_signs
 
     sizes = {"width": width, "height": height, "train": train, "test": test}
     with drawing(train + test, "pictures") as progress:

@@ -23,7 +23,7 @@ def tissue_slides(
 
     Interrupted, it goes on where it stopped.
     """
-    from ips.data.tissue_slides import MPP, write_tissue_slides
+    from ips.data.synthetic.tissue_slides import MPP, write_tissue_slides
 
     with drawing(count, "slides") as progress:
         write_tissue_slides(folder, count=count, side=side, seed=seed, progress=progress)

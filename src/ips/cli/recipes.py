@@ -21,7 +21,7 @@ def list_recipes(context: typer.Context) -> None:
     if context.invoked_subcommand is not None:
         return
     from ips.config import read_yaml
-    from ips.recipe import recipe_names, recipe_path
+    from ips.recipes import recipe_names, recipe_path
 
     table = Table("recipe", "scales", "about")
     for name in recipe_names():
@@ -38,7 +38,7 @@ def show(
 ) -> None:
     """Print every setting with its help: `ips recipes show megapixel-mnist > mine.yaml`."""
     from ips.config import describe, parse_config
-    from ips.recipe import read_recipe
+    from ips.recipes import read_recipe
 
     values = read_recipe(recipe, scale=scale)
     typer.echo(describe(parse_config(values, source=recipe)), nl=False)

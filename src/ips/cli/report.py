@@ -12,9 +12,9 @@ from ips.cli.app import app, err, say, told
 
 if TYPE_CHECKING:
     from ips.config import Config
-    from ips.explain.answers import Answers
-    from ips.explain.report import Example
     from ips.predictor import Predictor
+    from ips.report.answers import Answers
+    from ips.report.content import Example
     from ips.training.build import Data
 
 
@@ -34,8 +34,8 @@ def report(
     What the model answers to its test images is kept in RUN/predictions.csv, so that another
     report of the same model is quick.
     """
-    from ips.explain.report import Run, write_report
     from ips.predictor import load
+    from ips.report.content import Run, write_report
     from ips.training import RunFolder, build_data
 
     predictor = load(run)
@@ -74,7 +74,7 @@ def _target(path: Path) -> Path:
 
 def _answers(run: Path, config: Config, data: Data) -> Answers:
     """As kept beside the model if that is not newer, else from a test."""
-    from ips.explain.answers import read_answers, write_answers
+    from ips.report.answers import read_answers, write_answers
     from ips.training import RunFolder
 
     kept = run / "predictions.csv"
@@ -93,9 +93,9 @@ def _tested(run: Path, config: Config, data: Data) -> Answers:
     """What the model says of every test image, and what is true."""
     import numpy as np
 
-    from ips.explain.answers import Answers, TaskAnswers, class_names
     from ips.models import Output
     from ips.patches import PatchSource
+    from ips.report.answers import Answers, TaskAnswers, class_names
     from ips.selection import Selection
     from ips.training import build_task, evaluate
 
@@ -129,10 +129,10 @@ def _tested(run: Path, config: Config, data: Data) -> Answers:
 
 def _looks(predictor: Predictor, data: Data, numbers: Sequence[int]) -> list[Example]:
     """Where the model looks on some test images, one in memory at a time."""
-    from ips.explain.report import Example
-    from ips.explain.report_pictures import look
     from ips.patches.source import release
     from ips.progress import progress_bar
+    from ips.report.content import Example
+    from ips.report.pictures import look
 
     examples = []
     with progress_bar(err, transient=True) as bar:

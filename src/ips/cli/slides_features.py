@@ -19,7 +19,7 @@ from ips.cli.slides import slide_files, slides
 if TYPE_CHECKING:
     from torch import nn
 
-    from ips.pretraining.claims import SlideState, State
+    from ips.slides.sharing import SlideState, State
 
 _UNTRAINED = "none"
 
@@ -101,9 +101,9 @@ def features(
     from functools import partial
 
     from ips.errors import ImageError, PatchError
-    from ips.pretraining.features import FeatureExtractor, extract_features
-    from ips.pretraining.places import Resolution, slide_patches
     from ips.progress import progress_bar
+    from ips.slides.features import FeatureExtractor, extract_features
+    from ips.slides.places import Resolution, slide_patches
 
     files = {file.stem: file for file in slide_files(paths)}
     made = _build(encoder, weights, stages=stages, width=width)
@@ -159,7 +159,7 @@ def status(
 ) -> None:
     """Say which slides of `ips slides features` are done, failed, being worked on or left."""
     from ips.errors import ConfigError
-    from ips.pretraining.claims import SharedFolder
+    from ips.slides.sharing import SharedFolder
 
     if not folder.is_dir():
         raise ConfigError(f"{folder}: there is no such folder: give that of ips slides features")
@@ -210,7 +210,7 @@ def _ours(
 
     from ips.errors import ConfigError
     from ips.nn import ENCODERS
-    from ips.training.weights import load_weights, normalisation
+    from ips.nn.weights import load_weights, normalisation
 
     noted = _noted(weights)
     name = encoder or noted.get("name", "resnet50")

@@ -44,10 +44,10 @@ def train(
     ] = False,
 ) -> None:
     """Train a model, test it, and draw where it looked."""
-    from ips.cli.pictures import collector, draw_run, watcher
     from ips.config import parse_config
     from ips.explain import Highest
-    from ips.recipe import read_recipe, shortened
+    from ips.recipes import read_recipe, shortened
+    from ips.report.figures import collector, draw_run, watcher
     from ips.training import build_data, evaluate
     from ips.training import train as train_run
 

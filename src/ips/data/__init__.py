@@ -1,13 +1,13 @@
 """The data sets: images as patch sources, each with its labels."""
 
-from ips.data.digits import Digits, load_digits
-from ips.data.megapixel_mnist import TASKS, MegapixelMNIST
-from ips.data.megapixel_mnist_files import (
+from ips.data.synthetic.digits import Digits, load_digits
+from ips.data.synthetic.megapixel_mnist import TASKS, MegapixelMNIST
+from ips.data.synthetic.megapixel_mnist_files import (
     SavedMegapixelMNIST,
     open_megapixel_mnist,
     save_megapixel_mnist,
 )
-from ips.data.scene import ScenePatches
+from ips.data.synthetic.scene import ScenePatches
 
 __all__ = [
     "TASKS",

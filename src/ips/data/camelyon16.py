@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ips.data.asap import Region, read_asap
-from ips.data.files import whole_file
+from ips.annotations import Region, read_asap
 from ips.errors import DataError
+from ips.files import atomic_write
 
 TASK = "tumor"
 
@@ -155,7 +155,7 @@ def write_table(slides: Iterable[Camelyon16Slide], path: str | Path) -> None:
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(["path", TASK, "split"])
     lines.writerows([str(slide.path.resolve()), slide.tumor, slide.split] for slide in slides)
-    with whole_file(path) as stream:
+    with atomic_write(path) as stream:
         stream.write(text.getvalue().encode())
 
 

@@ -19,8 +19,8 @@ from pathlib import Path, PureWindowsPath
 from typing import Any
 from urllib.error import HTTPError, URLError
 
-from ips.data.files import whole_file
 from ips.errors import DataError
+from ips.files import atomic_write
 
 Progress = Callable[[str, float, float | None], None]
 """Called with what is being done, how much of it is done, and of how much if that is known."""
@@ -110,7 +110,7 @@ def unpack(archive: Path, folder: Path, *, progress: Progress | None = None) -> 
                 target = folder / member.filename
                 if not (target.is_file() and target.stat().st_size == member.file_size):
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    with source.open(member) as packed, whole_file(target) as out:
+                    with source.open(member) as packed, atomic_write(target) as out:
                         shutil.copyfileobj(packed, out)
                 if progress is not None:
                     progress(f"{archive.name}, files", number, len(members))

@@ -25,8 +25,8 @@ from PIL import Image as PILImage
 from torch import Tensor
 
 from ips.data.augment import Augmentation, draw_augmentation
-from ips.data.digits import Split, check_split
 from ips.data.download import Progress, check_url, fetch, unpack
+from ips.data.synthetic.digits import Split, check_split
 from ips.errors import DataError, ImageError
 from ips.images.array import WholeImage, as_pixels
 from ips.images.image import Header, Pixels

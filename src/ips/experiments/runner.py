@@ -19,7 +19,7 @@ from ips.experiments.efficiency import Cost, cost_of
 from ips.experiments.figures import draw_grid, draw_lines, draw_scores
 from ips.experiments.tables import Result, markdown, per_run, write_csv
 from ips.progress import progress_bar
-from ips.recipe import read_recipe, shortened
+from ips.recipes import read_recipe, shortened
 from ips.training import RunFolder, evaluate, train
 
 _ASKED = "asked.json"  # in the folder of a finished run: the settings before they met the data

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ips.models.embedding import micro_batch
-from ips.models.repeats import blank
 from ips.models.table import ScoreTable
+from ips.nn.embedding import micro_batch
+from ips.nn.repeats import blank
 from ips.patches import MemoryPatches, PatchSource, prefetch
 
 _TOGETHER = 16  # micro-batches of patches in memory that go together: repeats show among many

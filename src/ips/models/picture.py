@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ips.errors import PatchError
-from ips.models.embedding import micro_batch
+from ips.nn.embedding import micro_batch
 from ips.patches import PatchSource
 
 _MOST = 2**30  # pixels

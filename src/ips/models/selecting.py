@@ -18,12 +18,12 @@ from ips import selection
 from ips.errors import ConfigError
 from ips.models.blocks import blocks_of
 from ips.models.checks import check_scores, check_source
-from ips.models.embedding import EmbeddingPass, SelectionEncoder, joined
 from ips.models.net import Load, Net, Settings, check_load
 from ips.models.outputs import Output, Selected, join
 from ips.models.shortlist import Shortlist
 from ips.models.table import ScoreTable, empty_table
 from ips.nn import Head, evaluating
+from ips.nn.embedding import EmbeddingPass, SelectionEncoder, joined
 from ips.patches import PatchSource, in_memory, pad, release
 from ips.selection import Mode, Selection
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ips import selection
-from ips.models.embedding import joined, micro_batch
+from ips.nn.embedding import joined, micro_batch
 from ips.patches import PatchSource
 
 

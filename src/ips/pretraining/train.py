@@ -36,9 +36,9 @@ from ips.pretraining.patches import (
     collect,
     find_files,
 )
-from ips.pretraining.places import Resolution, slide_patches
 from ips.pretraining.settings import Folder, Settings, check, save_encoder
 from ips.progress import progress_bar
+from ips.slides.places import Resolution, slide_patches
 
 # Patches that are compared for the picture.
 _COMPARED = 2048

@@ -1,9 +1,9 @@
 """Tasks, schedule, the Lightning module and its batches, run folders."""
 
+from ips.tasks import Task
 from ips.training.build import build_data, build_model, build_task, open_source, resolve
 from ips.training.run import evaluate, train
 from ips.training.store import RunFolder, load_model, save_model
-from ips.training.tasks import Task
 
 __all__ = [
     "RunFolder",

@@ -22,9 +22,10 @@ from ips.config import (
     TaskConfig,
     TrafficSignsConfig,
 )
-from ips.data import megapixel_mnist, road_signs, traffic_signs
-from ips.data.megapixel_mnist_files import open_megapixel_mnist
+from ips.data import traffic_signs
 from ips.data.split import stratified_split
+from ips.data.synthetic import megapixel_mnist, road_signs
+from ips.data.synthetic.megapixel_mnist_files import open_megapixel_mnist
 from ips.data.table import TableData, encode_labels, read_table
 from ips.errors import ConfigError, DataError
 from ips.models import CNN, DeepMIL, DPSNet, IPSNet, Net, RPSNet, ScoreMap, TopMIL
@@ -40,11 +41,11 @@ from ips.nn import (
     PatchReadout,
     ResNet,
 )
+from ips.nn.weights import is_name, load_weights, normalisation
 from ips.patches import FeatureBag, PatchSource, open_patches
 from ips.patches.features import check_widths
+from ips.tasks import Task
 from ips.training.loading import DataSet, Sampled
-from ips.training.tasks import Task
-from ips.training.weights import is_name, load_weights, normalisation
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from ips.errors import IPSError
 from ips.models import Load, Net, Output
 from ips.patches import PatchSource
 from ips.selection import Selection
+from ips.tasks import Task
 from ips.training.schedule import learning_rate_factor
-from ips.training.tasks import Task
 
 Batch = tuple[list[PatchSource], dict[str, Tensor]]
 Seen = Callable[[Sequence[PatchSource], Output, Selection], None]

@@ -17,9 +17,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 from torch import Tensor
 
-from ips.data.files import whole_file
 from ips.explain import Explanation
 from ips.explain.maps import attention_map, mean_attention, patch_scores
+from ips.files import atomic_write
 from ips.predictor import Predictor
 
 Floats = npt.NDArray[np.float32]
@@ -102,7 +102,7 @@ def save(answer: Answer, path: Path) -> None:
         "left": str(answer.offset[0]),
         "top": str(answer.offset[1]),
     }
-    with whole_file(path) as stream:
+    with atomic_write(path) as stream:
         stream.write(to_bytes(whole, metadata=about))
 
 

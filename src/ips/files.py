@@ -1,0 +1,114 @@
+"""Write files atomically, list the files of a folder, fingerprint a file for caches."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+from uuid import uuid4
+
+import numpy as np
+
+from ips.errors import DataError
+
+# Of any type: the signature of numpy's savez has no room for keywords that are all arrays.
+Arrays = dict[str, Any]
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A temporary path beside ``path``, renamed to it when the block succeeds.
+
+    When the block fails, the temporary file is removed and ``path`` stays as it was. The data is
+    synced to disk before the rename, so a power cut leaves the old file or the new one, whole.
+    """
+    part = path.with_name(f".{path.name}.{uuid4().hex}.part")
+    try:
+        yield part
+        with part.open("r+b") as stream:
+            os.fsync(stream.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
+    """A binary stream whose content appears at ``path`` when the block succeeds, whole."""
+    with atomic_path(path) as part, part.open("xb") as stream:
+        yield stream
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` to ``path`` as UTF-8, atomically."""
+    with atomic_write(path) as stream:
+        stream.write(text.encode("utf-8"))
+
+
+def list_files(paths: Iterable[Path], *, accept: Callable[[Path], bool]) -> list[Path]:
+    """The given files, and the accepted files directly inside the given folders, sorted by name.
+
+    Hidden files inside a folder are skipped: temporary files and metadata of other programs.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            found.append(path)
+            continue
+        inside = (entry for entry in path.iterdir() if not entry.name.startswith("."))
+        found += sorted(entry for entry in inside if accept(entry))
+    return found
+
+
+def fingerprint(path: Path) -> str:
+    """A short key that changes when the file at ``path`` is replaced or modified; for caches."""
+    stat = path.stat()
+    facts = f"{path.resolve()}\n{stat.st_size}\n{stat.st_mtime_ns}"
+    return hashlib.sha256(os.fsencode(facts)).hexdigest()[:24]
+
+
+def load_arrays(path: Path) -> Arrays:
+    """The arrays of an ``.npz`` file; a ValueError tells that it is damaged."""
+    try:
+        # Opened here, since numpy itself leaves a damaged file open.
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+            return {key: stored[key] for key in stored.files}
+    except (EOFError, RuntimeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(str(error) or "the file ends too early") from error
+
+
+def agree(path: Path, settings: dict[str, Any]) -> None:
+    """Note in ``path`` what a folder's images are drawn with; a folder of others is an error."""
+    if path.exists():
+        try:
+            found = json.loads(path.read_bytes())
+        except ValueError:
+            found = None
+        if found != settings:
+            raise DataError(
+                f"{path.parent} holds images drawn with {found}, not with {settings}: give "
+                "another folder"
+            )
+        return
+    with atomic_write(path) as stream:
+        stream.write(json.dumps(settings).encode())
+
+
+def feature(outline: Sequence[Sequence[float]], *, name: str, **properties: Any) -> dict[str, Any]:
+    """An outline as GeoJSON that QuPath shows; its corners are full-resolution pixels."""
+    return {
+        "type": "Feature",
+        # a polygon ends where it began
+        "geometry": {"type": "Polygon", "coordinates": [[*outline, outline[0]]]},
+        "properties": {
+            "objectType": "annotation",
+            "classification": {"name": name, "color": [200, 0, 0]},
+            **properties,
+        },
+    }

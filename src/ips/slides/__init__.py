@@ -1,0 +1,1 @@
+"""Whole slides: stored patch locations, feature extraction, sharing work between processes."""

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import gzip
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ips.data import Digits, load_digits
+from ips.errors import DataError
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Digits:
+    return load_digits()
+
+
+def test_embedded_digits_are_split_into_disjoint_balanced_parts(embedded: Digits) -> None:
+    assert embedded.images.shape == (5000, 28, 28)
+    assert embedded.images.dtype == np.uint8
+    assert embedded.images.max() == 255
+    assert embedded.labels.dtype == np.int64
+    assert np.array_equal(np.sort(np.r_[embedded.train, embedded.test]), np.arange(5000))
+    assert np.bincount(embedded.labels[embedded.train]).tolist() == [400] * 10
+    assert np.bincount(embedded.labels[embedded.test]).tolist() == [100] * 10
+    train = {image.tobytes() for image in embedded.images[embedded.train]}
+    assert not any(image.tobytes() in train for image in embedded.images[embedded.test])
+
+
+def test_second_load_comes_from_the_cache_and_is_the_same(
+    embedded: Digits, digit_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (digit_cache / "mnist-5000.npz").exists()
+    monkeypatch.setattr("ips.data.synthetic.digits._parse", lambda: pytest.fail("parsed again"))
+    again = load_digits()
+    assert again.fingerprint() == embedded.fingerprint()
+
+
+def stand_in() -> tuple[np.ndarray, np.ndarray]:
+    """Of the same shape as the embedded digits, without the seconds that parsing takes."""
+    return np.zeros((5000, 28, 28), np.uint8), np.arange(5000) % 10
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:1000])
+
+
+def not_a_zip(path: Path) -> None:
+    path.write_text("digits")
+
+
+def without_labels(path: Path) -> None:
+    np.savez(path, images=stand_in()[0])
+
+
+def too_few(path: Path) -> None:
+    np.savez(path, images=np.zeros((3, 28, 28), np.uint8), labels=np.zeros(3))
+
+
+def pickled(path: Path) -> None:
+    np.savez(path, images=np.array([{}], dtype=object), labels=np.zeros(3))
+
+
+def one_array(path: Path) -> None:
+    with path.open("wb") as stream:
+        np.save(stream, np.zeros(3))
+
+
+def flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[200:240] = bytes(40)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "damage", [truncated, not_a_zip, without_labels, too_few, pickled, one_array, flipped]
+)
+def test_damaged_cache_is_made_anew(damage, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("IPS_CACHE", str(tmp_path))
+    monkeypatch.setattr("ips.data.synthetic.digits._parse", stand_in)
+    load_digits()
+    path = tmp_path / "mnist-5000.npz"
+    damage(path)
+    assert load_digits().images.shape == (5000, 28, 28)
+    assert zipfile.is_zipfile(path)
+    with np.load(path, allow_pickle=False) as stored:
+        assert np.array_equal(stored["labels"], stand_in()[1])
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]  # no temporary file stays
+
+
+def test_works_where_no_cache_can_be_written(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "file").write_text("a folder cannot be made below a file")
+    monkeypatch.setenv("IPS_CACHE", str(tmp_path / "file" / "cache"))
+    monkeypatch.setattr("ips.data.synthetic.digits._parse", stand_in)
+    assert len(load_digits().labels) == 5000
+
+
+def test_works_for_a_user_without_a_home(monkeypatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("IPS_CACHE")
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setattr("ips.data.synthetic.digits._parse", stand_in)
+    assert len(load_digits().labels) == 5000
+
+
+def idx(array: np.ndarray) -> bytes:
+    header = struct.pack(f">{1 + array.ndim}I", 0x0800 + array.ndim, *array.shape)
+    return header + array.astype(np.uint8).tobytes()
+
+
+def write_mnist(folder: Path, *, packed: bool) -> tuple[np.ndarray, np.ndarray]:
+    """30 train and 10 test digits as IDX files, and what they hold."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(256, size=(40, 28, 28))
+    labels = np.arange(40) % 10
+    for stem, part in (("train", slice(30)), ("t10k", slice(30, None))):
+        for kind, array in (("images-idx3", images[part]), ("labels-idx1", labels[part])):
+            data, name = idx(array), f"{stem}-{kind}-ubyte"
+            if packed:
+                (folder / f"{name}.gz").write_bytes(gzip.compress(data))
+            else:
+                (folder / name).write_bytes(data)
+    return images, labels
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_idx_files_keep_their_own_split(packed: bool, tmp_path: Path) -> None:
+    images, labels = write_mnist(tmp_path, packed=packed)
+    digits = load_digits(tmp_path)
+    assert np.array_equal(digits.images, images)
+    assert digits.images.dtype == np.uint8
+    assert np.array_equal(digits.labels, labels)
+    assert digits.train.tolist() == list(range(30))
+    assert digits.part("test").tolist() == list(range(30, 40))
+
+
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        (IMAGES, None, "is missing: put MNIST's four IDX files there"),
+        (IMAGES, b"", "is not an IDX file"),
+        (IMAGES, b"\0\0\x08", "is not an IDX file"),
+        (IMAGES, idx(np.zeros(30)), "is not an IDX file of 3-dimensional bytes"),
+        (IMAGES, idx(np.zeros((30, 28, 28)))[:-1], "has 23519 bytes where 23520 are due"),
+        (IMAGES, idx(np.zeros((30, 28, 28))) + b"\0", "has 23521 bytes where 23520 are due"),
+        (IMAGES, idx(np.zeros((30, 32, 32))), r"holds items of \(32, 32\), not \(28, 28\)"),
+        (LABELS, idx(np.zeros(29)), "30 images but 29 labels"),
+        (LABELS, idx(np.full(30, 10)), "label 10 is not a digit"),
+    ],
+)
+def test_bad_idx_file_is_named(name: str, data: bytes | None, message: str, tmp_path: Path) -> None:
+    write_mnist(tmp_path, packed=False)
+    (tmp_path / name).unlink()
+    if data is not None:
+        (tmp_path / name).write_bytes(data)
+    with pytest.raises(DataError, match=message) as caught:
+        load_digits(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "data", [b"not gzip", gzip.compress(idx(np.zeros(30)), mtime=0)[:-9]], ids=["no gzip", "cut"]
+)
+def test_damaged_gzip_is_named(data: bytes, tmp_path: Path) -> None:
+    write_mnist(tmp_path, packed=True)
+    (tmp_path / f"{LABELS}.gz").write_bytes(data)
+    with pytest.raises(DataError, match=f"{LABELS}.gz cannot be read"):
+        load_digits(tmp_path)
+
+
+def test_unknown_split_is_named(embedded: Digits) -> None:
+    with pytest.raises(DataError, match="no split 'validation': take 'train' or 'test'"):
+        embedded.part("validation")  # type: ignore[arg-type]

@@ -1,0 +1,388 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from ips.data import (
+    TASKS,
+    MegapixelMNIST,
+    ScenePatches,
+    load_digits,
+    open_megapixel_mnist,
+    save_megapixel_mnist,
+)
+from ips.data.synthetic.strokes import draw_strokes, render_strokes
+from ips.errors import DataError, PatchError
+from ips.patches.grid import Grid
+from ips.patches.source import PatchSource
+
+
+@pytest.fixture(scope="module")
+def scenes() -> MegapixelMNIST:
+    return MegapixelMNIST(side=300, count=40, patch_size=50, stride=50)
+
+
+def same(first: tuple[ScenePatches, dict], second: tuple[ScenePatches, dict]) -> bool:
+    labels = all(torch.equal(first[1][task], second[1][task]) for task in TASKS)
+    return labels and np.array_equal(first[0].dense(), second[0].dense())
+
+
+def test_labels_tell_what_the_picture_shows(scenes: MegapixelMNIST) -> None:
+    digits = load_digits()
+    class_of = {
+        image.tobytes(): int(label)
+        for image, label in zip(digits.images, digits.labels, strict=True)
+    }
+    for scene, labels in scenes:
+        picture = scene.dense()
+        seen = []  # y and class of each digit, recognised by its pixels
+        for x, y in scene.places[-5:].tolist():
+            seen.append((y, class_of[picture[y : y + 28, x : x + 28].tobytes()]))
+        classes = sorted(digit for _, digit in seen)
+        majority = int(labels["majority"])
+        assert classes.count(majority) == 3
+        assert int(labels["max"]) == classes[-1]
+        assert int(labels["top"]) == min(seen)[1]
+        assert labels["multi"].tolist() == [float(digit in classes) for digit in range(10)]
+        assert [labels[task].dtype for task in TASKS] == [torch.int64] * 3 + [torch.float32]
+        assert [labels[task].shape for task in TASKS] == [()] * 3 + [(10,)]
+
+
+def test_all_classes_occur_as_majority() -> None:
+    many = MegapixelMNIST(side=112, count=200, noise=0)
+    counts = np.bincount([int(labels["majority"]) for _, labels in many], minlength=10)
+    assert counts.min() > 5
+
+
+@pytest.mark.parametrize("side", [112, 150, 1000])
+def test_digits_keep_apart_and_one_is_topmost(side: int) -> None:
+    data = MegapixelMNIST(side=side, count=30)
+    for index in range(len(data)):
+        places = data.layout(index).digit_places
+        assert places.min() >= 0
+        assert places.max() <= side - 28
+        for i in range(5):
+            for j in range(i):
+                assert np.abs(places[i] - places[j]).max() >= 28
+        assert len(np.flatnonzero(places[:, 1] == places[:, 1].min())) == 1
+
+
+@pytest.mark.parametrize(
+    ("side", "noise", "expected"),
+    [(1000, None, 33), (1500, None, 50), (10_000, None, 333), (112, 0, 0), (112, 7, 7)],
+)
+def test_noise_grows_with_the_side_and_stays_off_the_border(
+    side: int, noise: int | None, expected: int
+) -> None:
+    scene, _ = MegapixelMNIST(side=side, count=1, noise=noise)[0]
+    assert len(scene.cells) == expected + 5
+    places = scene.places[:expected]
+    assert np.all((places >= 28) & (places <= side - 56))
+
+
+def test_noise_is_two_straight_strokes_in_light_grey() -> None:
+    cells = render_strokes(draw_strokes(np.random.default_rng(0), 500))
+    assert cells.shape == (500, 28, 28)
+    ink = cells[cells > 0]
+    assert (ink.min(), ink.max()) == (204, 255)
+    assert all(len(np.unique(cell)) <= 3 for cell in cells)  # black, and a grey for each stroke
+    # Two lines of 2.5 px, each at least some 20 px long, at most the diagonal.
+    assert np.all((cells > 0).sum(axis=(1, 2)) >= 40)
+    assert np.all((cells > 0).sum(axis=(1, 2)) <= 2 * 2.5 * 28 * 2**0.5 + 10)
+
+
+def test_upright_and_level_strokes_lie_where_their_numbers_say() -> None:
+    upright, level = [0, 6, 255], [90, 0, 204]
+    (cell,) = render_strokes(np.array([[upright, level]], dtype=np.uint8))
+    expected = np.zeros((28, 28), np.uint8)
+    expected[7:9] = 204  # 6 px above the middle
+    expected[:, 13:15] = 255
+    assert np.array_equal(cell, expected)
+
+
+def test_train_and_test_share_no_digit() -> None:
+    digits = load_digits()
+    for split, other in (("train", digits.test), ("test", digits.train)):
+        data = MegapixelMNIST(side=112, count=100, split=split, noise=0)
+        used = np.concatenate([data.layout(index).digits for index in range(100)])
+        assert not np.intersect1d(used, other).size
+
+
+def test_an_image_is_the_same_in_every_instance_and_order(scenes: MegapixelMNIST) -> None:
+    again = MegapixelMNIST(side=300, count=7)
+    for index in (6, 0, 3):
+        assert same(again[index], scenes[index])
+    assert same(scenes[3], scenes[3])
+
+
+def test_seed_split_and_number_each_change_the_image(scenes: MegapixelMNIST) -> None:
+    others = [
+        MegapixelMNIST(side=300, seed=1)[0],
+        MegapixelMNIST(side=300, split="test")[0],
+        scenes[1],
+    ]
+    assert not any(same(scenes[0], other) for other in others)
+
+
+def test_images_do_not_change_between_versions(scenes: MegapixelMNIST) -> None:
+    picture = scenes[0][0].dense()
+    assert hashlib.sha256(picture.tobytes()).hexdigest()[:16] == "72930218a70579c7"
+
+
+def first_of(batch: list) -> object:
+    return batch[0]
+
+
+def test_workers_give_the_same_images_and_hear_of_the_epoch() -> None:
+    data = MegapixelMNIST(side=150, count=4, fresh=True)
+    loader = DataLoader(
+        data, batch_size=1, num_workers=2, persistent_workers=True, collate_fn=first_of
+    )
+    for epoch in (0, 1):
+        data.set_epoch(epoch)
+        for index, item in enumerate(loader):
+            assert same(item, data[index])
+
+
+def test_fresh_images_belong_to_their_epoch() -> None:
+    data = MegapixelMNIST(side=150, count=2, fresh=True)
+    first = data[0]
+    data.set_epoch(1)
+    assert not same(data[0], first)
+    data.set_epoch(0)
+    assert same(data[0], first)
+    assert same(MegapixelMNIST(side=150, count=2)[0], first)
+
+
+def test_images_that_are_not_fresh_ignore_the_epoch(scenes: MegapixelMNIST) -> None:
+    first = scenes[0]
+    scenes.set_epoch(5)
+    assert same(scenes[0], first)
+
+
+def naive_patches(scene: ScenePatches) -> np.ndarray:
+    p = scene.grid.patch
+    picture = np.pad(scene.dense(), (0, p + scene.grid.stride))
+    return np.stack([picture[y : y + p, x : x + p] for x, y in scene.coords.tolist()])[:, None]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_patches_equal_naive_crops(data: st.DataObject) -> None:
+    width, height = data.draw(st.integers(28, 150)), data.draw(st.integers(28, 150))
+    edge = data.draw(st.sampled_from(["drop", "pad"]))
+    largest = min(width, height) if edge == "drop" else 170
+    patch, stride = data.draw(st.integers(1, largest)), data.draw(st.integers(5, 80))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    count = data.draw(st.integers(0, 12))
+    scene = ScenePatches(
+        rng.integers(1, 256, size=(count, 28, 28), dtype=np.uint8),
+        places=rng.integers([width - 27, height - 27], size=(count, 2)),
+        grid=Grid(width, height, patch=patch, stride=stride, edge=edge),
+        name="scene",
+    )
+    expected = naive_patches(scene)
+    assert np.array_equal(scene.read(range(len(scene))).numpy(), expected)
+    some = rng.integers(len(scene), size=7)  # in any order, some of them twice
+    assert np.array_equal(scene.read(some).numpy(), expected[some])
+
+
+def test_later_cells_cover_earlier_ones() -> None:
+    cells = np.stack([np.full((28, 28), 9, np.uint8), np.zeros((28, 28), np.uint8)])
+    grid = Grid(100, 100, patch=100, stride=100)
+    scene = ScenePatches(cells, places=np.array([[10, 10], [20, 10]]), grid=grid, name="scene")
+    assert int((scene.read([0]) > 0).sum()) == 10 * 28
+    assert int((scene.dense() > 0).sum()) == 10 * 28
+
+
+def test_scene_is_a_patch_source(scenes: MegapixelMNIST) -> None:
+    scene, _ = scenes[2]
+    assert isinstance(scene, PatchSource)
+    assert len(scene) == 36
+    assert scene.shape == (1, 50, 50)
+    assert scene.extent == 50
+    assert scene.coords[7].tolist() == [50, 50]
+    assert scene.name == "megapixel-mnist/train/2"
+    assert scene.read(torch.tensor([], dtype=torch.int64)).shape == (0, 1, 50, 50)
+    assert scene.read([0]).dtype == torch.uint8
+    with pytest.raises(PatchError, match="train/2: there is no patch 36"):
+        scene.read([36])
+
+
+def test_a_scene_pickles_small_also_after_reading() -> None:
+    scene, _ = MegapixelMNIST(side=10_000, count=1)[0]
+    before = len(pickle.dumps(scene))
+    patches = scene.read(range(0, 40_000, 97))
+    assert len(scene.coords) == 40_000
+    data = pickle.dumps(scene)
+    assert len(data) == before < 300_000
+    assert torch.equal(pickle.loads(data).read(range(0, 40_000, 97)), patches)
+
+
+def test_a_data_set_pickles(scenes: MegapixelMNIST) -> None:
+    assert same(pickle.loads(pickle.dumps(scenes))[1], scenes[1])
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"side": 111}, "side 111 leaves no room for 5 digits of 28 px: take at least 112"),
+        ({"count": 0}, "a data set of 0 images is empty"),
+        ({"split": "val"}, "no split 'val': take 'train' or 'test'"),
+        ({"noise": -1}, "noise -1 is negative"),
+        ({"seed": -1}, "seed -1 is negative"),
+    ],
+)
+def test_bad_knobs_are_named(knobs: dict, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        MegapixelMNIST(**knobs)
+
+
+def test_patch_larger_than_the_image_is_an_error_unless_padded() -> None:
+    with pytest.raises(PatchError, match="patch of 200 px does not fit"):
+        MegapixelMNIST(side=120, patch_size=200)
+    scene, _ = MegapixelMNIST(side=120, patch_size=200, edge="pad")[0]
+    assert scene.read([0])[0, 0, :120, :120].numpy().tolist() == scene.dense().tolist()
+
+
+def test_an_image_that_is_not_there_ends_the_sequence(scenes: MegapixelMNIST) -> None:
+    for index in (-1, 40):
+        with pytest.raises(IndexError, match=f"there is no image {index}, only 0 to 39"):
+            scenes[index]
+
+
+KNOBS = {"side": 200, "train": 6, "test": 3, "seed": 4}
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    out = tmp_path / "new" / "mnist"
+    save_megapixel_mnist(out, **KNOBS)
+    return out
+
+
+def test_disk_gives_the_very_images_that_were_drawn(saved: Path) -> None:
+    for split, count in (("train", 6), ("test", 3)):
+        drawn = MegapixelMNIST(side=200, count=count, split=split, seed=4, stride=25, edge="pad")
+        stored = open_megapixel_mnist(saved, split=split, stride=25, edge="pad")
+        assert len(stored) == count
+        stored.set_epoch(3)
+        for index in range(count):
+            assert same(stored[index], drawn[index])
+            everything = range(len(drawn[index][0]))
+            assert torch.equal(stored[index][0].read(everything), drawn[index][0].read(everything))
+        assert stored[0][0].name == f"mnist/{split}/0"
+        with pytest.raises(IndexError, match="there is no image"):
+            stored[count]
+    assert same(pickle.loads(pickle.dumps(stored))[0], stored[0])
+
+
+def test_a_data_set_without_noise_goes_to_disk_too(tmp_path: Path) -> None:
+    save_megapixel_mnist(tmp_path, side=112, train=1, test=1, noise=0)
+    assert same(open_megapixel_mnist(tmp_path)[0], MegapixelMNIST(side=112, noise=0)[0])
+
+
+def test_progress_counts_every_image(tmp_path: Path) -> None:
+    calls: list[tuple[int, int]] = []
+    save_megapixel_mnist(tmp_path, **KNOBS, progress=lambda done, of: calls.append((done, of)))
+    assert calls == [(done, 9) for done in range(1, 10)]
+
+
+def test_saving_again_changes_nothing_and_completes_what_is_missing(saved: Path) -> None:
+    before = {file.name: file.read_bytes() for file in saved.iterdir()}
+    assert sorted(before) == ["dataset.json", "test.npz", "train.npz"]
+    save_megapixel_mnist(saved, **KNOBS, noise=7)  # 7 is what a side of 200 px stands for
+    assert {file.name: file.read_bytes() for file in saved.iterdir()} == before
+    image = open_megapixel_mnist(saved, split="test")[1]
+    (saved / "test.npz").unlink()
+    with pytest.raises(DataError, match=r"test.npz is missing: run 'ips data megapixel-mnist'"):
+        open_megapixel_mnist(saved, split="test")
+    save_megapixel_mnist(saved, **KNOBS)
+    assert same(open_megapixel_mnist(saved, split="test")[1], image)
+
+
+def test_an_interrupted_save_leaves_no_half_file(tmp_path: Path) -> None:
+    def stop(done: int, of: int) -> None:
+        if done == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        save_megapixel_mnist(tmp_path, **KNOBS, progress=stop)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["dataset.json", "train.npz"]
+    save_megapixel_mnist(tmp_path, **KNOBS)
+    assert len(open_megapixel_mnist(tmp_path, split="test")) == 3
+
+
+def test_a_folder_with_something_else_is_left_alone(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds a data set with other settings"):
+        save_megapixel_mnist(saved, **KNOBS | {"seed": 5})
+    (tmp_path / "thesis.doc").write_text("mine")
+    with pytest.raises(DataError, match="is not empty: choose a new or an empty folder"):
+        save_megapixel_mnist(tmp_path, **KNOBS)
+    with pytest.raises(DataError, match="cannot be written"):
+        save_megapixel_mnist(tmp_path / "thesis.doc", **KNOBS)
+
+
+def test_a_folder_that_is_not_ours_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no megapixel MNIST data set"):
+        open_megapixel_mnist(tmp_path)
+    for text in ("[", "[]", "{}", json.dumps({"kind": "megapixel-mnist", "version": 1})):
+        (tmp_path / "dataset.json").write_text(text)
+        with pytest.raises(DataError, match=r"dataset\.json"):
+            open_megapixel_mnist(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"digits": np.full((6, 5), 10**6, np.int32)}, "digits is out of range"),
+        ({"digit_places": np.full((6, 5, 2), 173, np.int32)}, "digit_places is out of range"),
+        ({"strokes": np.full((6, 7, 2, 3), 180, np.uint8)}, "strokes is out of range"),
+        ({"noise_places": np.zeros((6, 8, 2), np.int32)}, r"found int32 \(6, 8, 2\)"),
+        ({"digit_images": np.array([None])}, "cannot be read"),
+    ],
+)
+def test_damaged_arrays_are_named(change: dict, message: str, saved: Path) -> None:
+    path = saved / "train.npz"
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    np.savez(path, **arrays | change)
+    with pytest.raises(DataError, match=message) as caught:
+        open_megapixel_mnist(saved)
+    assert str(path) in str(caught.value)
+
+
+def test_missing_array_and_truncated_file_are_named(saved: Path) -> None:
+    path = saved / "test.npz"
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(DataError, match=r"test.npz cannot be read .*: delete it and run"):
+        open_megapixel_mnist(saved, split="test")
+    np.savez(path, digits=np.zeros((3, 5)))
+    with pytest.raises(DataError, match="expected digit_images as uint8"):
+        open_megapixel_mnist(saved, split="test")
+
+
+def test_unknown_split_on_disk_is_named(saved: Path) -> None:
+    with pytest.raises(DataError, match="no split 'dev'"):
+        open_megapixel_mnist(saved, split="dev")  # type: ignore[arg-type]
+
+
+def test_digits_can_come_from_idx_files_but_need_every_class(tmp_path: Path) -> None:
+    for stem in ("train", "t10k"):
+        labels = np.arange(20, dtype=np.uint8) % 9
+        header = (0x0801).to_bytes(4) + (20).to_bytes(4)
+        (tmp_path / f"{stem}-labels-idx1-ubyte").write_bytes(header + labels.tobytes())
+        header = (0x0803).to_bytes(4) + (20).to_bytes(4) + 2 * (28).to_bytes(4)
+        (tmp_path / f"{stem}-images-idx3-ubyte").write_bytes(header + bytes(20 * 784))
+    with pytest.raises(DataError, match="no digit 9 among the 20 train digits"):
+        MegapixelMNIST(side=112, digits=tmp_path)

@@ -1,0 +1,66 @@
+"""Equal patches are found, different ones kept apart."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ips.nn import repeats
+from ips.nn.repeats import Distinct, blank, distinct
+
+
+def check(patches: Tensor, found: Distinct) -> None:
+    contents = [bytes(patch.flatten().tolist()) for patch in patches]
+    assert torch.equal(patches[found.first][found.group], patches)
+    assert sorted(found.first.tolist()) == sorted({contents.index(row) for row in contents})
+
+
+@given(
+    n=st.integers(1, 30),
+    shape=st.sampled_from([(1,), (7,), (8,), (3, 5, 5), (1, 4, 4)]),
+    values=st.integers(1, 256),
+    seed=st.integers(0, 2**32),
+)
+def test_groups_are_the_equal_patches(
+    n: int, shape: tuple[int, ...], values: int, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    patches = torch.randint(values, (n, *shape), dtype=torch.uint8, generator=generator)
+    patches = patches[torch.randint(n, (n,), generator=generator)]
+    check(patches, distinct(patches))
+
+
+@pytest.mark.parametrize("byte", range(16))
+def test_one_bit_makes_a_patch_another(byte: int) -> None:
+    patches = torch.zeros(9, 16, dtype=torch.uint8)
+    for bit in range(8):
+        patches[bit + 1, byte] = 1 << bit
+    assert len(distinct(patches).first) == 9
+
+
+def test_the_layout_in_memory_is_of_no_account() -> None:
+    patches = torch.randint(2, (4, 4, 1, 30), dtype=torch.uint8).permute(3, 2, 0, 1)
+    assert not patches.is_contiguous()
+    check(patches, distinct(patches))
+    check(patches[::2], distinct(patches[::2]))
+
+
+def test_patches_that_share_a_fingerprint_are_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeats, "_fingerprints", lambda words: torch.zeros(len(words)))
+    patches = torch.tensor([[1], [2], [1]], dtype=torch.uint8)
+    found = distinct(patches)
+    assert torch.equal(patches[found.first][found.group], patches)
+    assert len(found.first) == 3
+
+
+def test_blank_patches_have_one_colour() -> None:
+    patches = torch.zeros(5, 3, 4, 4, dtype=torch.uint8)
+    patches[1] = 255
+    patches[2, 0] = 7  # red all over
+    patches[3, 1, 2, 3] = 1  # one pixel differs
+    patches[4] = torch.arange(16, dtype=torch.uint8).view(4, 4)
+    assert blank(patches).tolist() == [True, True, True, False, False]
+    assert not blank(torch.zeros(2, 6)).any()  # features are never blank

@@ -1,0 +1,163 @@
+"""Statistics against sums done by hand and against loops that are slow and plain."""
+
+from __future__ import annotations
+
+from math import nan
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ips.report.statistics import (
+    Bools,
+    Floats,
+    auc,
+    calibration,
+    confusion,
+    label_counts,
+    mean_share,
+    roc,
+    wilson,
+)
+
+
+def pairwise_auc(scores: Floats, truth: Bools) -> float:
+    """How often a positive scores above a negative; a tie counts half."""
+    wins = [1.0 if p > n else 0.5 if p == n else 0.0 for p in scores[truth] for n in scores[~truth]]
+    return float(np.mean(wins))
+
+
+def delong(scores: Floats, truth: Bools) -> float:
+    """The variance of the area, as DeLong, DeLong and Clarke-Pearson (1988) write it."""
+    positive, negative = scores[truth], scores[~truth]
+    above = [np.mean([(p > n) + 0.5 * (p == n) for n in negative]) for p in positive]
+    below = [np.mean([(p > n) + 0.5 * (p == n) for p in positive]) for n in negative]
+    return float(np.var(above, ddof=1) / len(positive) + np.var(below, ddof=1) / len(negative))
+
+
+def width_in_odds(low: float, high: float) -> float:
+    return float(np.log(high / (1 - high)) - np.log(low / (1 - low)))
+
+
+def column(*values: float) -> Floats:
+    return np.array(values, dtype=np.float64)[:, None]
+
+
+class TestWilson:
+    def test_a_known_interval(self) -> None:
+        interval = wilson(8, 10)
+        assert interval.value == 0.8
+        assert interval.low == pytest.approx(0.4901625, abs=1e-6)
+        assert interval.high == pytest.approx(0.9433178, abs=1e-6)
+
+    @given(st.integers(1, 500), st.data())
+    def test_it_holds_the_share_and_stays_between_0_and_1(
+        self, n: int, data: st.DataObject
+    ) -> None:
+        right = data.draw(st.integers(0, n))
+        interval = wilson(right, n)
+        assert 0 <= interval.low <= right / n + 1e-12
+        assert right / n - 1e-12 <= interval.high <= 1
+        assert interval.high - interval.low > 0
+
+    def test_all_right_is_not_certainty(self) -> None:
+        assert wilson(10, 10).low == pytest.approx(0.7224672, abs=1e-6)
+
+
+class TestArea:
+    def test_ties_count_half(self) -> None:
+        scores, truth = column(0.9, 0.5, 0.5, 0.5, 0.1), np.array([1, 1, 0, 1, 0]) == 1
+        # of six pairs: four are in order and two tie
+        assert auc(scores, truth[:, None]).value == pytest.approx(5 / 6)
+
+    @given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=4, max_size=30))
+    def test_it_is_the_share_of_pairs_in_order(self, pairs: list[tuple[int, bool]]) -> None:
+        scores = np.array([score / 6 for score, _ in pairs])
+        truth = np.array([label for _, label in pairs])
+        interval = auc(scores[:, None], truth[:, None])
+        if truth.all() or not truth.any():
+            assert not interval.known
+            return
+        assert interval.value == pytest.approx(pairwise_auc(scores, truth))
+        assert 0 <= interval.low <= interval.value + 1e-9
+        assert interval.value - 1e-9 <= interval.high <= 1
+
+    def test_the_variance_is_delongs(self) -> None:
+        rng = np.random.default_rng(0)
+        truth = rng.random(40) < 0.4
+        scores = np.round(rng.normal(size=40) + truth, 1)  # with ties
+        interval = auc(scores[:, None], truth[:, None])
+        sigma = delong(scores, truth) ** 0.5 / (interval.value * (1 - interval.value))
+        assert width_in_odds(interval.low, interval.high) == pytest.approx(2 * 1.959964 * sigma)
+
+    def test_of_several_columns_it_is_the_mean(self) -> None:
+        rng = np.random.default_rng(1)
+        truth = rng.random((30, 3)) < 0.5
+        truth[:, 2] = True  # without a negative it does not count
+        scores = rng.random((30, 3)) + 0.3 * truth
+        alone = [auc(scores[:, [i]], truth[:, [i]]) for i in range(2)]
+        both = auc(scores, truth)
+        assert both.value == pytest.approx(np.mean([area.value for area in alone]))
+        # the same column twice says no more than once
+        twice = auc(scores[:, [0, 0]], truth[:, [0, 0]])
+        assert (twice.low, twice.high) == pytest.approx((alone[0].low, alone[0].high))
+
+    def test_complete_separation_is_not_certainty(self) -> None:
+        interval = auc(column(0.1, 0.2, 0.8, 0.9), np.array([[0], [0], [1], [1]]) == 1)
+        assert interval.value == 1
+        assert interval.low == wilson(2, 2).low
+
+    def test_a_class_of_one_image_rules_its_own_interval_but_not_that_of_the_mean(self) -> None:
+        rng = np.random.default_rng(3)
+        truth = np.zeros((60, 3), dtype=bool)
+        truth[np.arange(60), [2] + [0, 1] * 29 + [0]] = True
+        scores = rng.normal(size=truth.shape) + 2 * truth
+        alone, mean = auc(scores[:, 2:], truth[:, 2:]), auc(scores, truth)
+        assert alone.high - alone.low > 0.5
+        assert mean.high - mean.low < 0.2
+
+
+def test_answers_of_one_image_that_go_together_count_as_one() -> None:
+    apart = np.random.default_rng(0).random((40, 4)) < 0.8
+    together = np.repeat(apart[:, :1], 4, axis=1)
+    interval = mean_share(together)
+    assert interval.value == pytest.approx(apart[:, 0].mean())
+    narrow = mean_share(apart)
+    assert interval.high - interval.low > 1.5 * (narrow.high - narrow.low)
+    assert mean_share(np.ones((9, 3), dtype=bool)).low == wilson(9, 9).low
+
+
+def test_confusion_counts_truth_in_rows() -> None:
+    truth, answer = np.array([0, 0, 1, 2, 2]), np.array([0, 1, 1, 0, 2])
+    assert confusion(truth, answer, 3).tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 1]]
+
+
+def test_labels_are_found_missed_and_invented() -> None:
+    truth = np.array([[1, 0], [1, 0], [0, 0]]) == 1
+    answer = np.array([[1, 0], [0, 0], [1, 0]]) == 1
+    first, second = label_counts(truth, answer)
+    assert (first.found, first.missed, first.invented) == (1, 1, 1)
+    assert (first.recall, first.precision) == (0.5, 0.5)
+    assert (second.recall, second.precision) == pytest.approx((nan, nan), nan_ok=True)
+
+
+def test_roc_goes_from_corner_to_corner_over_its_area() -> None:
+    rng = np.random.default_rng(2)
+    truth = rng.random(50) < 0.5
+    scores = np.round(rng.random(50) + 0.4 * truth, 1)
+    false, true = roc(scores, truth)
+    assert (false[0], true[0], false[-1], true[-1]) == (0, 0, 1, 1)
+    assert len(false) == len(np.unique(scores)) + 1
+    area = float(np.sum(np.diff(false) * (true[1:] + true[:-1]) / 2))
+    assert area == pytest.approx(pairwise_auc(scores, truth))
+
+
+def test_calibration_by_hand() -> None:
+    said = np.array([0.62, 0.66, 0.95, 1.0])
+    true = np.array([True, False, True, True])
+    found = calibration(said, true)
+    # two answers at 0.64 of which half are true, two at 0.975 that both are
+    assert [(b.count, b.true) for b in found.bins] == [(2, 0.5), (2, 1.0)]
+    assert [b.said for b in found.bins] == pytest.approx([0.64, 0.975])
+    assert found.error == pytest.approx((2 * 0.14 + 2 * 0.025) / 4)

@@ -1,0 +1,368 @@
+"""Features of slides: what is in the files, and that nothing that happens on the way shows in them.
+
+A process that is killed is killed by itself with SIGKILL after a random number of calls: at random
+moments that do not depend on how fast the machine is, between any two things that it does.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import tifffile
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ips.errors import ConfigError, ImageError, PatchError
+from ips.nn import thin_resnet
+from ips.patches import open_features, open_patches
+from ips.slides.features import FeatureExtractor, extract_features
+from ips.slides.places import Resolution, slide_patches
+from ips.slides.sharing import Claim, SharedFolder
+
+COUNT, SIDE, PATCH = 8, 768, 64  # 144 patches a slide, three micro-batches
+OPEN = partial(slide_patches, resolution=Resolution(PATCH))
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+
+
+def slide(path: Path, seed: int) -> Path:
+    pixels = np.random.default_rng(seed).integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
+    pixels[: SIDE // 4] = 240  # glass: patches that are equal are embedded once
+    tifffile.imwrite(path, pixels, photometric="rgb", tile=(256, 256), resolutionunit="CENTIMETER")
+    return path
+
+
+def untrained(**settings: object) -> FeatureExtractor:
+    torch.manual_seed(0)
+    return FeatureExtractor(thin_resnet(width=8), name="thin-resnet", **settings)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def slides(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("slides")
+    return {f"s{n}": slide(folder / f"s{n}.tif", n) for n in range(COUNT)}
+
+
+@pytest.fixture(scope="module")
+def extractor() -> FeatureExtractor:
+    return untrained()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    slides: dict[str, Path], extractor: FeatureExtractor, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    states = extract_features(slides, folder, extractor=extractor, open=OPEN)
+    assert [state.state for state in states] == ["done"] * COUNT
+    return folder
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, bytes, dict[str, object]]]:
+    """Everything in a folder, and of each file its features, coordinates and notes."""
+    found = {}
+    for path in folder.iterdir():
+        with h5py.File(path, "r") as file:
+            arrays = file["features"], file["coords"]
+            notes = {key: value for array in arrays for key, value in array.attrs.items()}
+            found[path.name] = (arrays[0][:].tobytes(), arrays[1][:].tobytes(), notes)
+    return found
+
+
+def test_features_are_those_of_the_encoder(
+    slides: dict[str, Path], extractor: FeatureExtractor, undisturbed: Path
+) -> None:
+    source = open_patches(slides["s3"], patch_size=PATCH)
+    with torch.no_grad():
+        pixels = source.read(range(len(source))).float() / 255
+        expected = F.normalize(extractor.encoder.eval()(pixels), dim=1)
+    bag = open_features(undisturbed / "s3.h5")
+    assert bag.shape == (64,)
+    stored = bag.read(range(len(bag)))
+    assert stored.dtype == torch.float16
+    torch.testing.assert_close(stored.float(), expected, atol=2e-4, rtol=2e-3)  # half precision
+    np.testing.assert_array_equal(bag.coords, source.coords)
+    assert bag.extent == PATCH
+    assert bag.attributes["encoder"] == extractor.label
+    assert extractor.label.startswith("thin-resnet ")
+    assert extractor.label.endswith(", crop 224, l2, float16")
+
+
+class Corners(nn.Module):
+    """Gives the first and the last pixel that it sees, and the size of the picture."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        size = torch.tensor(x.shape[2:], dtype=x.dtype).expand(len(x), 2)
+        return torch.cat([x[:, :, 0, 0], x[:, :, -1, -1], size], dim=1)
+
+
+@pytest.mark.parametrize(("crop", "first", "last"), [(32, 16, 47), (None, 0, 63), (100, 0, 63)])
+def test_the_middle_of_a_patch_is_seen(
+    slides: dict[str, Path], tmp_path: Path, crop: int | None, first: int, last: int
+) -> None:
+    plain = FeatureExtractor(
+        Corners(),
+        name="corners",
+        mean=[0.5, 0.25, 0.0],
+        std=[2.0],
+        crop=crop,
+        normalise="none",
+        dtype="float32",
+    )
+    source = slide_patches(slides["s0"], resolution=Resolution(PATCH))
+    plain.write(source, tmp_path / "a.h5")
+    stored = open_features(tmp_path / "a.h5").read([100])[0]
+    pixels = source.read([100])[0].float() / 255
+    ends = torch.stack([pixels[:, first, first], pixels[:, last, last]])
+    expected = (ends - torch.tensor([0.5, 0.25, 0.0])) / 2
+    torch.testing.assert_close(stored[:6], expected.flatten())
+    assert stored[6:].tolist() == [last - first + 1] * 2
+
+
+def test_a_grey_slide_is_seen_in_equal_colours(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 64), dtype=np.uint8)
+    tifffile.imwrite(tmp_path / "grey.tif", pixels)
+    settings = {"normalise": "none", "dtype": "float32"}
+    plain = FeatureExtractor(Corners(), name="corners", **settings)  # type: ignore[arg-type]
+    plain.write(OPEN(tmp_path / "grey.tif"), tmp_path / "a.h5")
+    stored = open_features(tmp_path / "a.h5").read([0])[0]
+    torch.testing.assert_close(stored[:3], torch.full((3,), int(pixels[0, 0]) / 255))
+
+
+def test_channels_must_fit(slides: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="mean has 2 values for an encoder of 3 channels"):
+        untrained(mean=[0.5, 0.5])
+    grey = FeatureExtractor(Corners(), name="corners", channels=1)
+    with pytest.raises(PatchError, match=r"s0\.tif has 3 channels but the encoder takes 1"):
+        grey.write(OPEN(slides["s0"]), tmp_path / "a.h5")
+
+
+def run(
+    slides: dict[str, Path], folder: Path, extractor: FeatureExtractor, kill: int | None = None
+) -> None:
+    """What a process does; after ``kill`` calls it is no more."""
+    # After a fork torch makes its pool of threads anew, and not so that two readers may do it.
+    torch.set_num_threads(1)
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    begun = []
+
+    def watch(name: str, done: int, total: int) -> None:
+        if not done:
+            begun.append(name)
+
+    if kill is not None:
+        sys.setprofile(count)
+    extract_features(slides, folder, extractor=extractor, open=OPEN, watch=watch)
+    (folder.parent / f"{os.getpid()}.begun").write_text("\n".join(begun))
+
+
+def start(function: Callable[..., None], *arguments: object) -> multiprocessing.Process:
+    process = multiprocessing.get_context("fork").Process(target=function, args=arguments)
+    process.start()
+    return process  # type: ignore[return-value]
+
+
+def calls_of_a_slide(slides: dict[str, Path], folder: Path, extractor: FeatureExtractor) -> int:
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        extract_features({"s0": slides["s0"]}, folder, extractor=extractor, open=OPEN)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@forks
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("processes", [1, 2])
+def test_killed_twenty_times(
+    slides: dict[str, Path],
+    extractor: FeatureExtractor,
+    undisturbed: Path,
+    tmp_path: Path,
+    processes: int,
+) -> None:
+    each = calls_of_a_slide(slides, tmp_path / "one", extractor)
+    random = np.random.default_rng(processes)
+    folder = tmp_path / "features"
+    for _ in range(20 // processes):
+        # most are killed in their first slide: so there is work left for all of them
+        moments = random.integers(1, int(1.2 * each), processes).tolist()
+        begun = [start(run, slides, folder, extractor, moment) for moment in moments]
+        for process in begun:
+            process.join()
+            assert process.exitcode == -signal.SIGKILL
+        whole = contents_of_whole(folder)
+        assert whole.items() <= contents(undisturbed).items()  # none is half-written
+    assert len(whole) < COUNT
+    for process in [start(run, slides, folder, extractor) for _ in range(processes)]:
+        process.join()
+        assert process.exitcode == 0
+    assert contents(folder) == contents(undisturbed)
+
+
+def contents_of_whole(folder: Path) -> dict[str, tuple[bytes, bytes, dict[str, object]]]:
+    """The same of files that have their final name."""
+    whole = folder.parent / "whole"
+    whole.mkdir(exist_ok=True)
+    for path in folder.glob("*.h5"):
+        if not path.name.startswith(".") and not (whole / path.name).exists():
+            os.link(path, whole / path.name)
+    return contents(whole)
+
+
+@forks
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_two_processes_share_the_slides(
+    slides: dict[str, Path], extractor: FeatureExtractor, undisturbed: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "features"
+    processes = [start(run, slides, folder, extractor) for _ in range(2)]
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    begun = [(tmp_path / f"{process.pid}.begun").read_text().split() for process in processes]
+    assert sorted(begun[0] + begun[1]) == sorted(slides)  # each of them once
+    assert contents(folder) == contents(undisturbed)
+
+
+def test_what_is_done_is_not_done_again(
+    slides: dict[str, Path], extractor: FeatureExtractor, undisturbed: Path
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in undisturbed.iterdir()}
+    opened: list[Path] = []
+    extract_features(
+        slides, undisturbed, extractor=extractor, open=lambda p: opened.append(p) or OPEN(p)
+    )
+    assert opened == [slides["s0"]]  # one, to see that it was made in the same way
+    assert {path: path.stat().st_mtime_ns for path in undisturbed.iterdir()} == before
+
+
+def test_a_folder_has_one_encoder_and_one_grid(
+    slides: dict[str, Path], extractor: FeatureExtractor, undisturbed: Path, tmp_path: Path
+) -> None:
+    torch.manual_seed(1)
+    other = FeatureExtractor(thin_resnet(width=8), name="thin-resnet")
+    with pytest.raises(ConfigError, match=r"s0\.h5 was made with encoder=thin-resnet"):
+        extract_features(slides, undisturbed, extractor=other, open=OPEN)
+    small = partial(slide_patches, resolution=Resolution(PATCH // 2))
+    with pytest.raises(ConfigError, match="patch_size=64, and now it would be 32"):
+        extract_features(slides, undisturbed, extractor=extractor, open=small)
+    for count, coords in ((2, [[0, 0], [64, 64]]), (0, np.empty((0, 2)))):
+        with h5py.File(tmp_path / "s0_patches.h5", "w") as file:
+            file["coords"] = coords
+        tissue = partial(OPEN, places=tmp_path)
+        with pytest.raises(ConfigError, match=rf"s0\.h5 holds 144 patches, and now .* be {count} "):
+            extract_features(slides, undisturbed, extractor=extractor, open=tissue)
+    (tmp_path / "s0.h5").write_bytes((undisturbed / "s0.h5").read_bytes()[:3000])
+    with pytest.raises(ConfigError, match=r"s0\.h5: .* extract it again, after deleting it"):
+        extract_features(slides, tmp_path, extractor=extractor, open=OPEN)
+    assert untrained().label == extractor.label  # the same weights have the same name
+    assert untrained(crop=32).label != extractor.label
+
+
+class TestFailures:
+    @pytest.fixture
+    def damaged(self, slides: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
+        bad = tmp_path / "bad.tif"
+        bad.write_bytes(slides["s0"].read_bytes()[:5000])
+        return {"s0": slides["s0"], "bad": bad, "s1": slides["s1"]}
+
+    def test_stop_the_command(
+        self, damaged: dict[str, Path], extractor: FeatureExtractor, tmp_path: Path
+    ) -> None:
+        out = tmp_path / "out"
+        with pytest.raises(ImageError, match=r"bad\.tif") as caught:
+            extract_features(damaged, out, extractor=extractor, open=OPEN)
+        assert (out / "bad.failed").read_text() == str(caught.value)
+        assert [(s.name, s.state) for s in SharedFolder(out).states(damaged)] == [
+            ("s0", "done"),
+            ("bad", "failed"),
+            ("s1", "left"),
+        ]
+
+    def test_are_skipped_and_tried_again(
+        self, damaged: dict[str, Path], extractor: FeatureExtractor, tmp_path: Path
+    ) -> None:
+        out = tmp_path / "out"
+        skip = partial(extract_features, extractor=extractor, open=OPEN, skip_errors=True)
+        states = {state.name: state for state in skip(damaged, out)}
+        assert [state.state for state in states.values()] == ["done", "failed", "done"]
+        assert "bad.tif" in states["bad"].note
+        assert sorted(p.name for p in out.iterdir()) == ["bad.failed", "s0.h5", "s1.h5"]
+        slide(damaged["bad"], 5)
+        assert [state.state for state in skip(damaged, out)] == ["done"] * 3
+        assert sorted(p.name for p in out.iterdir()) == ["bad.h5", "s0.h5", "s1.h5"]
+
+    def test_an_interruption_leaves_nothing(
+        self, slides: dict[str, Path], extractor: FeatureExtractor, tmp_path: Path
+    ) -> None:
+        def interrupt(name: str, done: int, total: int) -> None:
+            if name == "s1" and done:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            extract_features(slides, tmp_path, extractor=extractor, open=OPEN, watch=interrupt)
+        assert [path.name for path in tmp_path.iterdir()] == ["s0.h5"]
+
+    def test_an_encoder_that_gives_no_rows_is_no_fault_of_a_slide(
+        self, slides: dict[str, Path], tmp_path: Path
+    ) -> None:
+        maps = FeatureExtractor(nn.Identity(), name="identity")
+        with pytest.raises(ConfigError, match=r"expected one row of features for each"):
+            extract_features(slides, tmp_path, extractor=maps, open=OPEN, skip_errors=True)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_neither_is_one_that_takes_no_such_patches(
+        self, slides: dict[str, Path], tmp_path: Path
+    ) -> None:
+        whole = FeatureExtractor(nn.Sequential(nn.Flatten(), nn.Linear(12, 4)), name="linear")
+        said = r"linear .*cannot take patches of 64 x 64 px \(.+\): .* --crop, with a --patch-size"
+        with pytest.raises(ConfigError, match=said):
+            extract_features(slides, tmp_path, extractor=whole, open=OPEN, skip_errors=True)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_slide_taken_over_is_left_to_the_other(
+    slides: dict[str, Path],
+    extractor: FeatureExtractor,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A machine wakes up: another has taken it for dead and does its slide."""
+    monkeypatch.setattr("ips.slides.sharing._BEAT", 0)
+
+    def lose(name: str, done: int, total: int) -> None:
+        if name == "s0":
+            claim = Claim(tmp_path, name)
+            assert claim.is_mine()
+            claim.file.write_text('{"host": "elsewhere", "pid": 1}')
+
+    two = {name: slides[name] for name in ("s0", "s1")}
+    states = extract_features(two, tmp_path, extractor=extractor, open=OPEN, watch=lose)
+    assert [(s.state, s.note) for s in states] == [
+        ("working", "process 1 on elsewhere"),
+        ("done", ""),
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s0.claim", "s1.h5"]
