@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import feature_files as layouts
 import numpy as np
 import pytest
 import tifffile
@@ -22,6 +21,7 @@ from ips.cli import app
 from ips.cli.slides_features import _device
 from ips.nn import thin_resnet
 from ips.patches import open_features
+from tests.patches import feature_files as layouts
 
 THIN = ("--encoder", "thin-resnet", "--width", "8", "--stages", "2", "--weights", "none")
 
