@@ -168,7 +168,7 @@ def serve_slide(run: Path, slide: Path) -> None:
     )
     library = Library(predictor, run, [slide])
     save(answer, run / "viewer" / f"{key_of(predictor, run, slide)}.safetensors")
-    serve(library, port=0, ready=lambda address: print(address, flush=True))
+    serve(library, port=0, on_ready=lambda address: print(address, flush=True))
 
 
 def main() -> None:

@@ -67,7 +67,7 @@ def saved(report: Report, folder: Path) -> dict[str, Any]:
 @pytest.mark.usefixtures("here")
 def test_selection(tmp_path: Path) -> None:
     cases = ("megapixel-mnist", "features")
-    report = bench_selection(cases, rounds=1, device=CPU, quick=True, tell=silent)
+    report = bench_selection(cases, rounds=1, device=CPU, quick=True, log=silent)
     data = saved(report, tmp_path)
     mnist, features = data["cases"]
     assert set(mnist["seconds"]) == {"baseline", "ours", "ours, without embed-once"}
@@ -109,7 +109,7 @@ def test_mistakes_are_one_sentence(words: list[str], message: str) -> None:
 def test_memory(tmp_path: Path) -> None:
     images = tmp_path / "images"
     report = bench_memory(
-        images, arms=("lazy", "cnn"), batch=2, limit_gb=1e-3, quick=True, tell=silent
+        images, arms=("lazy", "cnn"), batch=2, limit_gb=1e-3, quick=True, log=silent
     )
     data = saved(report, tmp_path / "out")
     assert [(m["arm"], m["side"]) for m in data["measured"]] == [("lazy", 200), ("lazy", 400)]
@@ -131,7 +131,7 @@ def test_memory(tmp_path: Path) -> None:
 def test_read(tmp_path: Path) -> None:
     from ips.bench.read import ORDERS, READERS, bench_read
 
-    data = saved(bench_read(rounds=1, quick=True, tell=silent), tmp_path)
+    data = saved(bench_read(rounds=1, quick=True, log=silent), tmp_path)
     rates = data["patches_per_second"]
     assert set(rates) == set(READERS)
     assert all(set(kinds) == set(ORDERS) and min(kinds.values()) > 0 for kinds in rates.values())
@@ -141,7 +141,7 @@ def test_read(tmp_path: Path) -> None:
 def test_arms_take_turns() -> None:
     seen: list[str] = []
     arms = {name: lambda name=name: seen.append(name) for name in "AB"}
-    taken = in_turns(arms, rounds=3, device=CPU, tell=silent)
+    taken = in_turns(arms, rounds=3, device=CPU, log=silent)
     assert "".join(seen) == "AB" + "AB" + "BA" + "AB"
     assert all(len(seconds) == 3 for seconds in taken.seconds.values())
     assert paired([2.0, 9.0, 4.0], [1.0, 3.0, 1.0]) == Ratio(median=3.0, min=2.0, max=4.0)
@@ -206,4 +206,4 @@ def test_part_of_a_benchmark_has_files_of_its_own() -> None:
 
 def test_reading_ahead_of_a_picture_with_few_patches() -> None:
     picture = np.zeros((128, 128, 3), np.uint8)
-    assert _ahead(partial(open_image, picture), 64, rounds=1, quick=True, tell=silent)
+    assert _ahead(partial(open_image, picture), 64, rounds=1, quick=True, log=silent)

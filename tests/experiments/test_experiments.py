@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ips.config import METHODS, Config
 from ips.errors import ConfigError, IPSError
-from ips.experiments import EXPERIMENTS, Plan, experiment_named, run_experiment
+from ips.experiments import EXPERIMENTS, Plan, get_experiment, run_experiment
 from ips.experiments import runner as module
 from ips.experiments.arms import Arm, Experiment
 from ips.experiments.efficiency import Cost, measure, stand_in
@@ -67,7 +67,7 @@ def plan(folder: Path, experiment: Experiment = SMALL, **changes: object) -> Pla
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
 def test_every_arm_is_a_config_and_has_a_folder_of_its_own(name: str) -> None:
     experiment = EXPERIMENTS[name]
-    for scale in experiment.recipe:
+    for scale in experiment.recipes:
         arms = experiment.arms(scale)
         assert len({arm.slug for arm in arms}) == len(arms)
         whole = Plan(experiment, scale, seeds=1, folder=Path("x"))
@@ -77,7 +77,7 @@ def test_every_arm_is_a_config_and_has_a_folder_of_its_own(name: str) -> None:
 
 
 def test_the_tables_compare_every_method() -> None:
-    compared = {arm.method for e in EXPERIMENTS.values() for s in e.recipe for arm in e.arms(s)}
+    compared = {arm.method for e in EXPERIMENTS.values() for s in e.recipes for arm in e.arms(s)}
     assert compared == set(METHODS)
 
 
@@ -261,7 +261,7 @@ def test_the_figures_are_drawn(tmp_path: Path) -> None:
 
 def test_mistakes_are_told() -> None:
     with pytest.raises(ConfigError, match="nowhere: no such experiment: there are"):
-        experiment_named("nowhere")
+        get_experiment("nowhere")
     with pytest.raises(ConfigError, match="--methods dsp: small has rps, topmil"):
         plan(Path("x"), methods=["dsp"]).arms()
     with pytest.raises(ConfigError, match=r"--set select\.keep=3: select\.keep is what the lines"):

@@ -15,7 +15,7 @@ from ips.bench.machine import facts
 from ips.bench.memory_step import Step, peak_of_step
 from ips.bench.peak import Peak, fresh
 from ips.bench.report import Report, name_of
-from ips.bench.rounds import Tell
+from ips.bench.rounds import Log
 from ips.data import MegapixelMNIST
 from ips.data.synthetic.megapixel_mnist import SMALLEST_SIDE
 
@@ -34,7 +34,7 @@ def bench_memory(
     width: int = 64,
     limit_gb: float = 6.0,
     quick: bool = False,
-    tell: Tell,
+    log: Log,
 ) -> Report:
     """Peak memory of each arm at each side, the median of three fresh processes on the CPU.
 
@@ -46,7 +46,7 @@ def bench_memory(
         width: channels of the encoder's first stage, 64 in the paper.
         limit_gb: the CNN is not run where it would need more than this.
         quick: tiny images and models, to see that all works.
-        tell: is told of every measurement.
+        log: callback that receives a line of text after every measurement.
     """
     sides = sorted(QUICK_SIDES if quick else sides)
     keep, width = (4, 16) if quick else (100, width)
@@ -65,11 +65,11 @@ def bench_memory(
                         f"cnn: not run from {side:,} px on, where it would exceed {limit_gb:g} GB "
                         f"(about {need / 1e9:.1f} GB)"
                     )
-                    tell(stopped[arm])
+                    log(stopped[arm])
                     break
             peak = _peak(Step(arm, _images(folder, side, batch), keep, width))
             measured.append({"arm": arm, "side": side, **asdict(peak), "above": peak.above})
-            tell(f"{arm}, {side:,} px: {peak.peak / 1e6:,.0f} MB")
+            log(f"{arm}, {side:,} px: {peak.peak / 1e6:,.0f} MB")
             last = side, peak
     growth = {arm: _growth([m for m in measured if m["arm"] == arm]) for arm in arms}
     lines = {arm: {m["side"]: m["peak"] / 1e9 for m in measured if m["arm"] == arm} for arm in arms}

@@ -18,7 +18,7 @@ from ips.bench.cases import landscapes
 from ips.bench.figures import grouped_bars
 from ips.bench.machine import facts
 from ips.bench.report import Report
-from ips.bench.rounds import Tell, in_turns
+from ips.bench.rounds import Log, in_turns
 from ips.images import Image, SlideImage, open_image
 from ips.nn import evaluating, resnet18
 from ips.patches import ImagePatches, PatchSource, prefetch
@@ -29,7 +29,7 @@ _BLOCK = 64  # patches asked for at a time
 
 
 def bench_read(
-    *, side: int = 4096, patch: int = 128, rounds: int = 3, quick: bool = False, tell: Tell
+    *, side: int = 4096, patch: int = 128, rounds: int = 3, quick: bool = False, log: Log
 ) -> Report:
     """Read all patches of the same picture from each kind of file.
 
@@ -41,7 +41,7 @@ def bench_read(
         patch: side of a patch.
         rounds: timed runs of every reader.
         quick: a tiny picture, to see that all works.
-        tell: is told of every run.
+        log: callback that receives a line of text after every run.
     """
     side, patch = (512, 64) if quick else (side, patch)
     device = torch.device("cpu")
@@ -52,7 +52,7 @@ def bench_read(
             for reader, opener in openers.items()
             for order in ORDERS
         }
-        taken = in_turns(arms, rounds=rounds, device=device, tell=tell)
+        taken = in_turns(arms, rounds=rounds, device=device, log=log)
         rate = {
             reader: {
                 order: taken.first[f"{reader}, {order}"] / taken.median(f"{reader}, {order}")
@@ -60,7 +60,7 @@ def bench_read(
             }
             for reader in READERS
         }
-        ahead = _ahead(openers["tiled TIFF"], patch, rounds=rounds, quick=quick, tell=tell)
+        ahead = _ahead(openers["tiled TIFF"], patch, rounds=rounds, quick=quick, log=log)
     return Report(
         name="read",
         data={
@@ -113,7 +113,7 @@ def _read_all(opener: Callable[[], Image], patch: int, order: str) -> int:
 
 
 def _ahead(
-    opener: Callable[[], Image], patch: int, *, rounds: int, quick: bool, tell: Tell
+    opener: Callable[[], Image], patch: int, *, rounds: int, quick: bool, log: Log
 ) -> dict[str, Any]:
     """Reading alone, embedding alone, one after the other, and one while the other."""
     device = torch.device("cpu")
@@ -144,6 +144,6 @@ def _ahead(
         "one after the other": partial(run, then, True),
         "reading ahead": partial(run, beside, True),
     }
-    taken = in_turns(arms, rounds=rounds, device=device, tell=tell)
+    taken = in_turns(arms, rounds=rounds, device=device, log=log)
     ratio = taken.ratio("reading ahead", to="one after the other")
     return {"seconds": taken.seconds, "ratio": ratio}

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import torch
 
 Result = TypeVar("Result")
-Tell = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def paired(slow: list[float], fast: list[float]) -> Ratio:
 
 
 def in_turns(
-    arms: Mapping[str, Callable[[], Result]], *, rounds: int, device: torch.device, tell: Tell
+    arms: Mapping[str, Callable[[], Result]], *, rounds: int, device: torch.device, log: Log
 ) -> Rounds[Result]:
     """Each arm once untimed, then ``rounds`` times A B, B A, A B and so on."""
     first, vram = {}, {}
@@ -70,13 +70,13 @@ def in_turns(
         seconds, first[name] = timed(arm, device)
         if device.type == "cuda":
             vram[name] = torch.cuda.max_memory_allocated(device)
-        tell(f"warm-up, {name}: {seconds:.2f} s")
+        log(f"warm-up, {name}: {seconds:.2f} s")
     taken: dict[str, list[float]] = {name: [] for name in arms}
     for turn in range(rounds):
         for name in arms if turn % 2 == 0 else reversed(list(arms)):
             seconds, _ = timed(arms[name], device)
             taken[name].append(seconds)
-            tell(f"round {turn + 1} of {rounds}, {name}: {seconds:.2f} s")
+            log(f"round {turn + 1} of {rounds}, {name}: {seconds:.2f} s")
     return Rounds(seconds=taken, vram=vram, first=first)
 
 

@@ -18,7 +18,7 @@ from ips.bench.cases import Case, dense, megapixel_mnist
 from ips.bench.figures import ratio_bars
 from ips.bench.machine import facts
 from ips.bench.report import Report, name_of
-from ips.bench.rounds import Tell, in_turns
+from ips.bench.rounds import Log, in_turns
 from ips.bench.stored import stored_features
 from ips.nn import embedding
 
@@ -32,7 +32,7 @@ def bench_selection(
     batch: int | None = None,
     device: torch.device,
     quick: bool = False,
-    tell: Tell,
+    log: Log,
 ) -> Report:
     """Measure the select step of each case.
 
@@ -42,26 +42,26 @@ def bench_selection(
         batch: images; 16 by default, as in the paper. Features are one bag.
         device: to run on.
         quick: tiny images and models, to see that all works; the times mean nothing.
-        tell: is told of every round.
+        log: callback that receives a line of text after every run.
     """
     done = []
     for name in cases:
-        tell(f"{name}: preparing")
+        log(f"{name}: preparing")
         if name == "features":
-            found = stored_features(rounds=3 * rounds, device=device, quick=quick, tell=tell)
+            found = stored_features(rounds=3 * rounds, device=device, quick=quick, log=log)
         elif name == "dense":
             found = _measure(
                 dense(batch=batch or (2 if quick else 16), device=device, quick=quick),
                 rounds=rounds,
                 device=device,
-                tell=tell,
+                log=log,
             )
         else:
             found = _measure(
                 megapixel_mnist(batch=batch or (2 if quick else 16), device=device, quick=quick),
                 rounds=rounds,
                 device=device,
-                tell=tell,
+                log=log,
                 apart=True,
             )
         done.append(found)
@@ -76,7 +76,7 @@ def bench_selection(
 
 
 def _measure(
-    case: Case, *, rounds: int, device: torch.device, tell: Tell, apart: bool = False
+    case: Case, *, rounds: int, device: torch.device, log: Log, apart: bool = False
 ) -> dict[str, Any]:
     """Both arms on one case; ``apart``: also without embedding equal patches once."""
     paper = PaperIPS(case.net)
@@ -96,7 +96,7 @@ def _measure(
     }
     if apart:
         arms["ours, without embed-once"] = each
-    taken = in_turns(arms, rounds=rounds, device=device, tell=tell)
+    taken = in_turns(arms, rounds=rounds, device=device, log=log)
     others = [arm for arm in arms if arm != "baseline"]
     return {
         "case": case.name,

@@ -15,18 +15,18 @@ from ips.bench.cases import loss_of, megapixel_mnist, train_step
 from ips.bench.figures import ratio_bars
 from ips.bench.machine import facts
 from ips.bench.report import Report
-from ips.bench.rounds import Tell, in_turns
+from ips.bench.rounds import Log, in_turns
 
 
 def bench_step(
-    *, rounds: int = 3, batch: int = 16, device: torch.device, quick: bool = False, tell: Tell
+    *, rounds: int = 3, batch: int = 16, device: torch.device, quick: bool = False, log: Log
 ) -> Report:
     """Select, embed, aggregate, backwards, AdamW: megapixel MNIST at 1,500 px.
 
     The arms start from the same weights and see the same batch. From the first update on their
     weights differ by rounding, so what they select is compared at the untimed first step.
     """
-    tell("megapixel-mnist: preparing")
+    log("megapixel-mnist: preparing")
     case = megapixel_mnist(batch=batch, device=device, quick=quick)
     paper = PaperIPS(case.net)
     floats = paper.load(case.sources)
@@ -53,7 +53,7 @@ def bench_step(
         return train_step(case.net, optimizers["ours"], case.sources, case.labels, seed=seed)
 
     arms: dict[str, Callable[[], Tensor]] = {"baseline": baseline, "ours": ours}
-    taken = in_turns(arms, rounds=rounds, device=device, tell=tell)
+    taken = in_turns(arms, rounds=rounds, device=device, log=log)
     ratio = taken.ratio("ours", to="baseline")
     agreement = compare(taken.first["baseline"], taken.first["ours"], case.sources)
     found = {

@@ -20,7 +20,7 @@ from ips.bench.agreement import compare
 from ips.bench.baseline import PaperIPS
 from ips.bench.cases import projector_net, settled
 from ips.bench.peak import Peak, fresh, peak_of
-from ips.bench.rounds import Tell, in_turns
+from ips.bench.rounds import Log, in_turns
 from ips.models import IPSNet
 from ips.patches import FeatureWriter, MemoryPatches, open_features
 
@@ -39,9 +39,7 @@ class Bag:
 QUICK = Bag(rows=500, inputs=32, dim=16, keep=40, chunk=40)
 
 
-def stored_features(
-    *, rounds: int, device: torch.device, quick: bool, tell: Tell
-) -> dict[str, Any]:
+def stored_features(*, rounds: int, device: torch.device, quick: bool, log: Log) -> dict[str, Any]:
     """The bag as floats in memory, against rows read from the file as they are needed."""
     bag = QUICK if quick else Bag()
     with tempfile.TemporaryDirectory(prefix="ips-bench-") as folder:
@@ -56,12 +54,12 @@ def stored_features(
             "baseline": lambda: paper.select(batch, order).indices,
             "ours": lambda: net.select([source], load="lazy", seed=0).selection.indices,
         }
-        taken = in_turns(arms, rounds=rounds, device=device, tell=tell)
+        taken = in_turns(arms, rounds=rounds, device=device, log=log)
         agreement = compare(taken.first["baseline"], taken.first["ours"], [source])
         peaks = {}
         for arm in arms:
             peaks[arm] = fresh(peak_of_arm, arm, path, bag)
-            tell(f"memory, {arm}: {peaks[arm].above / 1e6:.0f} MB above its start")
+            log(f"memory, {arm}: {peaks[arm].above / 1e6:.0f} MB above its start")
     saved = peaks["baseline"].above / max(peaks["ours"].above, 1)
     return {
         "case": "features",

@@ -52,7 +52,7 @@ def selection(
     from ips.bench.selection import CASES, bench_selection
 
     report = bench_selection(
-        case or CASES, rounds=rounds, batch=batch, device=_device(device), quick=quick, tell=say
+        case or CASES, rounds=rounds, batch=batch, device=_device(device), quick=quick, log=say
     )
     _finish(report, out)
 
@@ -69,7 +69,7 @@ def step(
     """A whole training step on megapixel MNIST."""
     from ips.bench.step import bench_step
 
-    report = bench_step(rounds=rounds, batch=batch, device=_device(device), quick=quick, tell=say)
+    report = bench_step(rounds=rounds, batch=batch, device=_device(device), quick=quick, log=say)
     _finish(report, out)
 
 
@@ -102,7 +102,7 @@ def memory(
         width=width,
         limit_gb=limit_gb,
         quick=quick,
-        tell=say,
+        log=say,
     )
     _finish(report, out)
 
@@ -119,7 +119,7 @@ def read(
     """Patches per second of every reader, and what reading ahead is worth."""
     from ips.bench.read import bench_read
 
-    _finish(bench_read(side=side, patch=patch, rounds=rounds, quick=quick, tell=say), out)
+    _finish(bench_read(side=side, patch=patch, rounds=rounds, quick=quick, log=say), out)
 
 
 def _finish(report: Report, folder: Path) -> None:

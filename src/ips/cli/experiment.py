@@ -46,13 +46,13 @@ def experiment(
     ] = None,
 ) -> None:
     """Run a table or figure of the paper; again, it goes on where it was."""
-    from ips.experiments import EXPERIMENTS, Plan, experiment_named, run_experiment
+    from ips.experiments import EXPERIMENTS, Plan, get_experiment, run_experiment
 
     if name is None:
-        rows = [[e.name, e.about, ", ".join(e.recipe)] for e in EXPERIMENTS.values()]
+        rows = [[e.name, e.description, ", ".join(e.recipes)] for e in EXPERIMENTS.values()]
         show_table(["experiment", "what it shows", "scales"], rows)
         return
-    chosen = experiment_named(name)
+    chosen = get_experiment(name)
     plan = Plan(
         experiment=chosen,
         scale=scale.value,

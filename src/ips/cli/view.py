@@ -62,6 +62,6 @@ def view(
             webbrowser.open(address)
 
     try:
-        serve(library, port=port, ready=ready)
+        serve(library, port=port, on_ready=ready)
     except KeyboardInterrupt:
         say("ended")

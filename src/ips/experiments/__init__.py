@@ -1,6 +1,6 @@
 """The paper's tables and figures, each a command."""
 
-from ips.experiments.definitions import EXPERIMENTS, experiment_named
+from ips.experiments.definitions import EXPERIMENTS, get_experiment
 from ips.experiments.runner import Plan, run_experiment
 
-__all__ = ["EXPERIMENTS", "Plan", "experiment_named", "run_experiment"]
+__all__ = ["EXPERIMENTS", "Plan", "get_experiment", "run_experiment"]

@@ -50,8 +50,8 @@ class Experiment:
 
     Attributes:
         name: on the command line.
-        about: one line of help.
-        recipe: per scale.
+        description: one line of help.
+        recipes: name of the recipe per scale.
         arms: per scale.
         kind: how it is shown.
         common: settings of every arm, per scale.
@@ -59,8 +59,8 @@ class Experiment:
     """
 
     name: str
-    about: str
-    recipe: Mapping[Scale, str]
+    description: str
+    recipes: Mapping[Scale, str]
     arms: Callable[[Scale], list[Arm]]
     kind: Kind = "table"
     common: Mapping[Scale, tuple[str, ...]] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from ips.errors import ConfigError
 from ips.experiments.arms import Arm, Experiment, Scale
 
 
-def experiment_named(name: str) -> Experiment:
+def get_experiment(name: str) -> Experiment:
     """One of `EXPERIMENTS`."""
     if name not in EXPERIMENTS:
         raise ConfigError(f"{name}: no such experiment: there are {', '.join(EXPERIMENTS)}")

@@ -53,8 +53,8 @@ class Plan:
 
     def all_arms(self) -> list[Arm]:
         """Every line of the table."""
-        if self.scale not in self.experiment.recipe:
-            has = ", ".join(self.experiment.recipe)
+        if self.scale not in self.experiment.recipes:
+            has = ", ".join(self.experiment.recipes)
             raise ConfigError(f"{self.experiment.name}: there is no scale {self.scale}, only {has}")
         return self.experiment.arms(self.scale)
 
@@ -79,7 +79,7 @@ class Plan:
         """Of one training; its seed is that of weights, order and dropout, not of the data."""
         own = [f"train.seed={seed}", *self.settings]
         settings = [*self.experiment.settings(arm, self.scale), *own]
-        recipe = self.experiment.recipe[self.scale]
+        recipe = self.experiment.recipes[self.scale]
         config = parse_config(
             read_recipe(recipe, scale=self.scale, settings=settings),
             source=f"{self.experiment.name}, {arm.label}",

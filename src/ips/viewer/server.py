@@ -151,8 +151,8 @@ def create_app(library: Library, *, token: str) -> FastAPI:
     return app
 
 
-def serve(library: Library, *, port: int, ready: Callable[[str], None]) -> None:
-    """Serve until interrupted; ``ready`` is told the address. Port 0 takes a free one."""
+def serve(library: Library, *, port: int, on_ready: Callable[[str], None]) -> None:
+    """Serve until interrupted; ``on_ready`` receives the address. Port 0 takes a free one."""
     try:
         listener = socket.create_server((HOST, port))
     except OSError as error:
@@ -174,7 +174,7 @@ def serve(library: Library, *, port: int, ready: Callable[[str], None]) -> None:
     with listener:
         library.start()
         try:
-            ready(f"http://{HOST}:{listener.getsockname()[1]}/{token}/")
+            on_ready(f"http://{HOST}:{listener.getsockname()[1]}/{token}/")
             uvicorn.Server(config).run(sockets=[listener])
         finally:
             library.close()
