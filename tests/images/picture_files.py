@@ -11,7 +11,8 @@ import numpy.typing as npt
 import tifffile
 from PIL import Image as PILImage
 
-from ips.images import Image, SlideImage, open_image
+from ips.images import Image, open_image
+from ips.images.slide import SlideImage
 
 Pixels = npt.NDArray[np.uint8]
 WIDTH, HEIGHT = 150, 132

@@ -14,7 +14,8 @@ from PIL import Image as PILImage
 
 import ips.images.pillow
 from ips.errors import ImageError
-from ips.images import PillowImage, SlideImage, TiffImage, open_image
+from ips.images import PillowImage, TiffImage, open_image
+from ips.images.slide import SlideImage
 from tests.images.picture_files import write_svs, write_tiff
 
 Pixels = npt.NDArray[np.uint8]

@@ -21,10 +21,10 @@ from ips.images import (
     Image,
     NpyImage,
     PillowImage,
-    SlideImage,
     TiffImage,
     open_image,
 )
+from ips.images.slide import SlideImage
 from tests.images.picture_files import HEIGHT, LOSSLESS, WIDTH, reduced, write_svs, write_tiff
 
 Pixels = npt.NDArray[np.uint8]

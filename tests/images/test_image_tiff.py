@@ -14,7 +14,8 @@ import tifffile
 
 import ips.images.tiff_level
 from ips.errors import ImageError
-from ips.images import SlideImage, TiffImage, open_image
+from ips.images import TiffImage, open_image
+from ips.images.slide import SlideImage
 from ips.images.tiff_level import TiffLevel
 from ips.images.tile_cache import TileCache
 from tests.images.picture_files import reduced, write_tiff

