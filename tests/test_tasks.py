@@ -4,7 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ips.training import Task
+from ips.config import TaskConfig
+from ips.tasks import Task, build_tasks
 
 
 def test_multiclass_is_cross_entropy_and_accuracy() -> None:
@@ -54,7 +55,7 @@ def test_activation_gives_probabilities() -> None:
     ],
 )
 def test_other_scores_can_be_asked_for(kind: str, score: str) -> None:
-    task = Task(kind, 2, score)  # type: ignore[arg-type]
+    task = Task(kind, 2, score=score)  # type: ignore[arg-type]
     metric = task.metric()
     if kind == "multilabel":
         labels = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
@@ -63,4 +64,56 @@ def test_other_scores_can_be_asked_for(kind: str, score: str) -> None:
     logits = torch.tensor([[3.0, -3.0], [-3.0, 3.0]])[:, : task.outputs]
     task.update(metric, -logits if kind != "multiclass" else logits, labels)
     assert float(metric.compute()) == 1.0
-    assert task.reported == score
+    assert task.metric_name == score
+
+
+def test_class_probabilities_of_a_binary_task_have_two_columns() -> None:
+    p = torch.tensor([[0.25], [1.0]])
+    expected = torch.tensor([[0.75, 0.25], [0.0, 1.0]])
+    task = Task("binary", 2)
+    assert torch.equal(task.class_probabilities(p), expected)
+    assert torch.equal(task.class_activation(p.logit()), expected)
+    two = torch.tensor([[0.25, 0.75]])
+    assert torch.equal(Task("multiclass", 2).class_probabilities(two), two)
+
+
+@pytest.mark.parametrize("p", [0.25, 0.5, 0.5000001, 0.75])
+@pytest.mark.parametrize("kind", ["binary", "multilabel"])
+def test_a_decision_is_strictly_above_one_half_as_in_torchmetrics(kind: str, p: float) -> None:
+    task = Task(kind, 1, score="accuracy")  # type: ignore[arg-type]
+    probabilities = torch.tensor([[p]])
+    positive = bool(task.decide(task.class_probabilities(probabilities))[0, -1])
+    assert positive == (p > 0.5)
+    metric = task.metric()
+    labels = torch.tensor([[1]] if kind == "multilabel" else [1])
+    metric.update(probabilities.view_as(labels), labels)
+    assert positive == bool(metric.compute())
+
+
+def test_exactly_one_class_of_a_binary_or_multiclass_task_is_predicted() -> None:
+    binary = Task("binary", 2).decide(torch.tensor([[0.5, 0.5], [0.4, 0.6]]))
+    assert binary.tolist() == [[True, False], [False, True]]
+    multiclass = Task("multiclass", 3).decide(torch.tensor([[0.1, 0.2, 0.7], [0.4, 0.4, 0.2]]))
+    assert multiclass.tolist() == [[False, False, True], [True, False, False]]
+
+
+def test_labels_become_one_hot() -> None:
+    expected = [[False, True, False], [True, False, False]]
+    assert Task("multiclass", 3).one_hot(torch.tensor([1, 0])).tolist() == expected
+    labels = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
+    assert Task("multilabel", 3).one_hot(labels).tolist() == expected
+    assert Task("binary", 1).one_hot(torch.tensor(1.0)).tolist() == [False, True]
+
+
+def test_classes_are_called_by_name_or_number() -> None:
+    tasks = build_tasks(
+        {
+            "named": TaskConfig(kind="binary", names=["no", "yes"], metric="accuracy"),
+            "numbered": TaskConfig(kind="multiclass", classes=3),
+            "single": TaskConfig(kind="binary", classes=1),
+        }
+    )
+    assert tasks["named"].class_names == ["no", "yes"]
+    assert tasks["named"].metric_name == "accuracy"
+    assert tasks["numbered"].class_names == ["0", "1", "2"]
+    assert tasks["single"].class_names == ["0", "1"]

@@ -19,6 +19,7 @@ from ips.models.table import empty_table
 from ips.patches import PatchSource, sampled
 from ips.patches.features import split_address
 from ips.scores import ScoreFile
+from ips.tasks import Task, build_tasks
 from ips.training import RunFolder, load_model, open_source
 
 # From this many patches on, what has been scored is kept in a file until the image is answered.
@@ -45,6 +46,7 @@ class Predictor:
     ) -> None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         self.net, self.config, self.stamp = net.to(device).eval(), config, stamp
+        self.tasks = build_tasks(config.tasks)
         self._run = run if stamp is not None else None
 
     def open(self, path: str | Path) -> PatchSource:
@@ -120,33 +122,24 @@ class Predictor:
         key = hashlib.sha256(os.fsencode("\n".join(facts))).hexdigest()[:24]
         return self._run / "unfinished" / f"{key}.scores"
 
-    def class_name(self, task: str, number: int) -> str:
-        """What class ``number`` of ``task`` is called."""
-        names = self.config.tasks[task].names
-        return names[number] if names is not None else str(number)
-
     @property
     def readout_names(self) -> list[str] | None:
         """What the classes of patches are called; None for a model without a read-out."""
         task = self.config.readout
         if task is None or self.net.readout is None:
             return None
-        return [self.class_name(task, number) for number in range(self._classes(task))]
+        return self.tasks[task].class_names
 
     def answer(self, task: str, probabilities: Tensor) -> str | list[str]:
-        """The likeliest class; of a multi-label task, all those at 0.5 or more."""
-        kind = self.config.tasks[task].kind
-        if kind == "multilabel":
-            return [self.class_name(task, i) for i, p in enumerate(probabilities) if p >= 0.5]
-        number = int(probabilities[0] >= 0.5) if kind == "binary" else int(probabilities.argmax())
-        return self.class_name(task, number)
+        """Name of the predicted class; of a multilabel task, names of the predicted labels."""
+        spec = self.tasks[task]
+        return _chosen(spec, spec.decide(spec.class_probabilities(probabilities)))
 
     def by_name(self, task: str, probabilities: Tensor) -> dict[str, float]:
         """Probability of each class, by its name."""
-        values = [float(p) for p in probabilities]
-        if self.config.tasks[task].kind == "binary":
-            values = [1 - values[0], values[0]]
-        return {self.class_name(task, number): p for number, p in enumerate(values)}
+        spec = self.tasks[task]
+        values = spec.class_probabilities(probabilities.double()).tolist()
+        return dict(zip(spec.class_names, values, strict=True))
 
     def title(self, prediction: Prediction, labels: Mapping[str, Tensor] | None = None) -> str:
         """What is predicted, and where the truth is known whether that is right, in one line."""
@@ -155,19 +148,16 @@ class Predictor:
             said = _join(self.answer(task, probabilities))
             parts.append(f"{task} {said}")
             if labels is not None:
-                truth = _join(self._truth(task, labels[task]))
+                spec = self.tasks[task]
+                truth = _join(_chosen(spec, spec.one_hot(labels[task])))
                 parts[-1] += " (right)" if said == truth else f" (true: {truth})"
         return f"{prediction.name}: {', '.join(parts)}"
 
-    def _truth(self, task: str, label: Tensor) -> str | list[str]:
-        kind = self.config.tasks[task].kind
-        if kind == "multilabel":
-            return [self.class_name(task, i) for i, there in enumerate(label) if there]
-        return self.class_name(task, int(label))
 
-    def _classes(self, task: str) -> int:
-        config = self.config.tasks[task]
-        return 2 if config.kind == "binary" else config.classes
+def _chosen(task: Task, chosen: Tensor) -> str | list[str]:
+    """Names of the classes that are True in ``(C,)``; a list only for a multilabel task."""
+    names = [name for name, here in zip(task.class_names, chosen, strict=True) if here]
+    return names if task.kind == "multilabel" else names[0]
 
 
 def _join(answer: str | list[str]) -> str:

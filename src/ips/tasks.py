@@ -1,85 +1,134 @@
-"""A task owns its loss, its activation and its metric; networks emit logits.
+"""What a task is: its classes, loss, activation, decision and metric. Networks emit logits.
 
 Letters: B images, C classes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torchmetrics import Metric
-from torchmetrics.classification import (
-    BinaryAccuracy,
-    BinaryAUROC,
-    MulticlassAccuracy,
-    MulticlassAUROC,
-    MultilabelAccuracy,
-    MultilabelAUROC,
-    MultilabelExactMatch,
-)
+
+from ips.config import TaskConfig
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
 
 Kind = Literal["multiclass", "multilabel", "binary"]
 Score = Literal["accuracy", "exact-match", "auc"]
 
-_USUAL: dict[Kind, Score] = {"multiclass": "accuracy", "multilabel": "exact-match", "binary": "auc"}
+_DEFAULT_SCORE: dict[Kind, Score] = {
+    "multiclass": "accuracy",
+    "multilabel": "exact-match",
+    "binary": "auc",
+}
 
 
 @dataclass(frozen=True)
 class Task:
-    """One thing to predict of an image.
+    """One prediction per image.
 
     Args:
-        kind: multiclass, multilabel or binary.
-        classes: C; a binary task has one logit.
-        score: what to report, None for what is usual for the kind. Exact-match counts an image
-            only if all its labels are right at threshold 0.5.
+        kind: multiclass, multilabel or binary. A binary task has a single logit, that of its
+            second class.
+        classes: C; ignored for a binary task, which always has two classes.
+        names: names of the classes; None to call them by their number.
+        score: metric to report; None for accuracy (multiclass), exact match (multilabel) or AUC
+            (binary). Exact match counts an image only if all its labels are right.
     """
 
     kind: Kind
     classes: int
+    names: tuple[str, ...] | None = None
     score: Score | None = None
 
     @property
-    def reported(self) -> Score:
-        """What the task's score is."""
-        return self.score or _USUAL[self.kind]
+    def class_names(self) -> list[str]:
+        """Names of the C classes; two for a binary task."""
+        count = 2 if self.kind == "binary" else self.classes
+        return list(self.names or map(str, range(count)))
+
+    @property
+    def metric_name(self) -> Score:
+        """Name of the metric to report."""
+        return self.score or _DEFAULT_SCORE[self.kind]
 
     @property
     def outputs(self) -> int:
-        """How many logits the task's head gives."""
+        """Number of logits of the task's head."""
         return 1 if self.kind == "binary" else self.classes
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Mean over the batch of ``(B, C)`` logits against the labels."""
+        """Mean loss of ``(B, outputs)`` logits over the batch."""
         if self.kind == "multiclass":
             return F.cross_entropy(logits, labels)
         return F.binary_cross_entropy_with_logits(logits, labels.view_as(logits))
 
     def activation(self, logits: Tensor) -> Tensor:
-        """``(..., C)`` logits to probabilities."""
+        """Logits to probabilities, both ``(..., outputs)``."""
         return logits.softmax(dim=-1) if self.kind == "multiclass" else torch.sigmoid(logits)
 
+    def class_probabilities(self, probabilities: Tensor) -> Tensor:
+        """Probabilities ``(..., outputs)`` to ``(..., C)``; a binary task gets a second column.
+
+        >>> Task("binary", 2).class_probabilities(torch.tensor([0.75])).tolist()
+        [0.25, 0.75]
+        """
+        if self.kind != "binary":
+            return probabilities
+        return torch.cat([1 - probabilities, probabilities], dim=-1)
+
+    def class_activation(self, logits: Tensor) -> Tensor:
+        """Logits ``(..., outputs)`` to class probabilities ``(..., C)``."""
+        return self.class_probabilities(self.activation(logits))
+
+    def decide(self, class_probabilities: Tensor) -> Tensor:
+        """The predicted classes, as bools ``(..., C)``.
+
+        A multilabel task predicts every label above 0.5, a binary task its second class above 0.5
+        and its first class otherwise, as torchmetrics does; a multiclass task predicts the most
+        probable class.
+        """
+        match self.kind:
+            case "multilabel":
+                return class_probabilities > 0.5
+            case "binary":
+                positive = class_probabilities[..., 1:] > 0.5
+                return torch.cat([~positive, positive], dim=-1)
+            case "multiclass":
+                best = class_probabilities.argmax(dim=-1)
+                return F.one_hot(best, self.classes).bool()
+
+    def one_hot(self, labels: Tensor) -> Tensor:
+        """Labels as bools ``(..., C)``: class numbers ``(...)``, or ``(..., C)`` if multilabel."""
+        if self.kind == "multilabel":
+            return labels.bool()
+        return F.one_hot(labels.long(), len(self.class_names)).bool()
+
     def metric(self) -> Metric:
-        """A fresh metric; it takes probabilities and labels, which are right by construction."""
-        match self.kind, self.reported:
+        """A new metric, to be updated with `update`."""
+        from torchmetrics import classification as tm
+
+        # Probabilities and labels are valid by construction, so their validation is skipped.
+        match self.kind, self.metric_name:
             case "multiclass", "accuracy":
-                return MulticlassAccuracy(self.classes, average="micro", validate_args=False)
+                return tm.MulticlassAccuracy(self.classes, average="micro", validate_args=False)
             case "multiclass", _:
-                return MulticlassAUROC(self.classes, validate_args=False)
+                return tm.MulticlassAUROC(self.classes, validate_args=False)
             case "multilabel", "accuracy":
-                return MultilabelAccuracy(self.classes, validate_args=False)
+                return tm.MultilabelAccuracy(self.classes, validate_args=False)
             case "multilabel", "auc":
-                return MultilabelAUROC(self.classes, validate_args=False)
+                return tm.MultilabelAUROC(self.classes, validate_args=False)
             case "multilabel", _:
-                return MultilabelExactMatch(self.classes, validate_args=False)
+                return tm.MultilabelExactMatch(self.classes, validate_args=False)
             case _, "accuracy":
-                return BinaryAccuracy(validate_args=False)
+                return tm.BinaryAccuracy(validate_args=False)
             case _:
-                return BinaryAUROC(validate_args=False)
+                return tm.BinaryAUROC(validate_args=False)
 
     def update(self, metric: Metric, logits: Tensor, labels: Tensor) -> None:
         """Add a batch to ``metric``."""
@@ -87,3 +136,11 @@ class Task:
         if self.kind == "binary":
             probabilities = probabilities.view_as(labels)
         metric.update(probabilities, labels.long())
+
+
+def build_tasks(configs: Mapping[str, TaskConfig]) -> dict[str, Task]:
+    """The tasks that a config describes, by name."""
+    return {
+        name: Task(c.kind, c.classes, None if c.names is None else tuple(c.names), c.metric)
+        for name, c in configs.items()
+    }

@@ -117,16 +117,6 @@ def test_what_qupath_reads(source: PatchSource) -> None:
         assert all(isinstance(part, int) and 0 <= part <= 255 for part in shown["color"])
 
 
-def test_a_binary_head_says_no_and_yes(source: PatchSource) -> None:
-    features = explained(source, classes=1, names=["no", "yes"]).to_geojson()["features"]
-    for feature in features:
-        measured = feature["properties"]["measurements"]
-        no, yes = measured["probability: no"], measured["probability: yes"]
-        assert no + yes == pytest.approx(1)
-        expected = "yes" if yes > no else "no"
-        assert feature["properties"]["classification"]["name"] == expected
-
-
 def test_without_a_head_the_patches_kept_share_a_class(source: PatchSource) -> None:
     features = explained(source).to_geojson()["features"]
     assert {f["properties"]["classification"]["name"] for f in features} == {"selected"}

@@ -22,7 +22,6 @@ from ips.patches import MemoryPatches
 from ips.report.answers import (
     Answers,
     TaskAnswers,
-    class_names,
     read_answers,
     write_answers,
 )
@@ -31,6 +30,7 @@ from ips.report.content import Example, Run, write_report
 from ips.report.html import el, join
 from ips.report.pictures import look
 from ips.report.tasks import measures
+from ips.tasks import Task, build_tasks
 
 EVIL = "<script>alert('x')</script>\"><img src=x onerror=y>"
 VOID = {"img", "meta"}
@@ -102,8 +102,8 @@ def made(settings: Config, *, count: int = 24, skill: float = 2.0, seed: int = 0
     """Answers of a model that is right more often than not."""
     rng = np.random.default_rng(seed)
     tasks = []
-    for name, task in settings.tasks.items():
-        classes = class_names(task)
+    for name, task in build_tasks(settings.tasks).items():
+        classes = task.class_names
         truth = rng.random((count, len(classes))) < 0.3
         if task.kind != "multilabel":
             truth = np.arange(len(classes)) == rng.integers(len(classes), size=(count, 1))
@@ -111,7 +111,7 @@ def made(settings: Config, *, count: int = 24, skill: float = 2.0, seed: int = 0
         p = 1 / (1 + np.exp(1 - logits))
         if task.kind != "multilabel":
             p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-        tasks.append(TaskAnswers(name, task.kind, classes, truth, p))
+        tasks.append(TaskAnswers(name, task, truth, p))
     return Answers([f"image {i}" for i in range(count)], tasks)
 
 
@@ -184,13 +184,11 @@ def test_every_kind_of_task_has_its_page(kind: str, tmp_path: Path) -> None:
 
 
 def test_scores_are_those_of_torchmetrics() -> None:
-    from ips.training import Task
-
     settings = config(**KINDS)
     for task in made(settings, count=60).tasks:
         for measure in measures(task, first=None):
             score: Any = measure.key
-            metric = Task(task.kind, len(task.classes), score).metric()  # type: ignore[arg-type]
+            metric = replace(task.task, score=score).metric()
             said, truth = torch.from_numpy(task.probabilities), torch.from_numpy(task.truth)
             if task.kind == "binary":
                 said, truth = said[:, 1], truth[:, 1]
@@ -320,10 +318,10 @@ def test_peak_memory_is_told_where_it_was_written_down(tmp_path: Path) -> None:
 def test_best_are_right_and_sure_and_worst_wrong_and_sure() -> None:
     p = np.array([[0.6, 0.4], [0.9, 0.1], [0.3, 0.7], [0.01, 0.99]])
     truth = np.array([[1, 0]] * 4) == 1
-    answers = Answers(list("abcd"), [TaskAnswers("t", "multiclass", ["x", "y"], truth, p)])
+    answers = Answers(list("abcd"), [TaskAnswers("t", Task("multiclass", 2), truth, p)])
     assert answers.ranked(5) == ([1, 0], [3, 2])
     assert answers.ranked(1) == ([1], [3])
-    labels = TaskAnswers("l", "multilabel", ["x", "y"], truth, np.array([[0.9, 0.8]] * 4))
+    labels = TaskAnswers("l", Task("multilabel", 2), truth, np.array([[0.9, 0.8]] * 4))
     both = replace(answers, tasks=[*answers.tasks, labels])
     assert both.ranked(4) == ([], [3, 2, 0, 1])  # no image is right in both
 
@@ -337,7 +335,7 @@ def test_answers_come_back_from_their_file_as_they_were(tmp_path: Path) -> None:
     assert back is not None
     assert back.images == answers.images
     for a, b in zip(answers.tasks, back.tasks, strict=True):
-        assert (a.name, a.kind, a.classes) == (b.name, b.kind, b.classes)
+        assert (a.name, a.task) == (b.name, b.task)
         assert np.array_equal(a.truth, b.truth)
         assert np.allclose(a.probabilities, b.probabilities, rtol=1e-8)
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from ips.config import parse_config, read_yaml
 from ips.errors import ConfigError, IPSError, RunError
 from ips.models import LOADS
-from ips.training import build_data, build_model, build_task, evaluate, load_model, resolve, train
+from ips.training import build_data, build_model, build_tasks, evaluate, load_model, resolve, train
 from ips.training.loading import collate
 from ips.training.module import Learner
 from tests.training.tiny import tiny
@@ -181,7 +181,7 @@ def test_a_warm_up_as_long_as_the_run_is_refused(tmp_path: Path) -> None:
 
 def test_scores_have_no_rounding_of_float32() -> None:
     config = tiny()
-    tasks = {name: build_task(task) for name, task in config.tasks.items()}
+    tasks = build_tasks(config.tasks)
     net = build_model(resolve(config, build_data(config)))
     learner = Learner(net, tasks, load="eager", lr=1, weight_decay=0, warmup=0, seed=0)
     learner.on_test_epoch_start()
@@ -211,6 +211,17 @@ def test_a_saved_model_answers_as_before(tmp_path: Path) -> None:
     assert torch.equal(before.indices, after.indices)
     for task in before.logits:
         assert torch.allclose(before.logits[task], after.logits[task], atol=1e-6)
+
+
+def test_a_binary_readout_gives_probabilities_of_both_classes() -> None:
+    config = tiny("tasks.odd={kind: binary}", "readout=odd")
+    net = build_model(
+        config.model_copy(update={"encoder": config.encoder.model_copy(update={"inputs": 1})})
+    )
+    p = net.predict(build_data(tiny()).test[0][0]).patch_probabilities
+    assert p is not None
+    assert p.shape == (4, 2)
+    torch.testing.assert_close(p.sum(dim=1), torch.ones(4))
 
 
 class TestBadRunFolders:

@@ -95,33 +95,29 @@ def _tested(run: Path, config: Config, data: Data) -> Answers:
 
     from ips.models import Output
     from ips.patches import PatchSource
-    from ips.report.answers import Answers, TaskAnswers, class_names
+    from ips.report.answers import Answers, TaskAnswers
     from ips.selection import Selection
-    from ips.training import build_task, evaluate
+    from ips.tasks import build_tasks
+    from ips.training import evaluate
 
-    tasks = {name: build_task(task) for name, task in config.tasks.items()}
-    classes = {name: class_names(task) for name, task in config.tasks.items()}
+    tasks = build_tasks(config.tasks)
     images: list[str] = []
     said: dict[str, list[list[float]]] = {name: [] for name in tasks}
     true: dict[str, list[list[bool]]] = {name: [] for name in tasks}
 
     def see(sources: Sequence[PatchSource], output: Output, selection: Selection) -> None:
         for name, task in tasks.items():
-            rows = task.activation(output.logits[name].detach().float()).cpu().tolist()
-            said[name] += [[1 - row[0], *row] for row in rows] if task.kind == "binary" else rows
+            p = task.activation(output.logits[name].detach().float()).cpu()
+            said[name] += task.class_probabilities(p.double()).tolist()
         for source in sources:
             labels = data.test[len(images)][1]
             images.append(source.name)
             for name, task in tasks.items():
-                if task.kind == "multilabel":
-                    true[name].append([bool(there) for there in labels[name].tolist()])
-                else:
-                    label = int(labels[name])
-                    true[name].append([number == label for number in range(len(classes[name]))])
+                true[name].append(task.one_hot(labels[name]).tolist())
 
     evaluate(run, console=err, data=data, seen=see)
     parts = [
-        TaskAnswers(name, task.kind, classes[name], np.array(true[name]), np.array(said[name]))
+        TaskAnswers(name, task, np.array(true[name]), np.array(said[name]))
         for name, task in tasks.items()
     ]
     return Answers(images, parts)

@@ -81,11 +81,9 @@ def evaluate(
 
 
 def _report(scores: dict[str, float], config: Config, run: Path) -> None:
-    from ips.training import build_task
+    from ips.tasks import build_tasks
 
-    rows = [
-        [task, f"{score:.3f}", build_task(config.tasks[task]).reported]
-        for task, score in scores.items()
-    ]
+    tasks = build_tasks(config.tasks)
+    rows = [[task, f"{score:.3f}", tasks[task].metric_name] for task, score in scores.items()]
     show_table(["task", "score", "on held-out images"], rows)
     say(f"{run}: test.json, metrics.csv, model.safetensors, figures/")

@@ -20,7 +20,7 @@ import torch
 from ips.bench.peak import fresh, peak_of
 from ips.config import Config, RoadSignsConfig, TrafficSignsConfig, parse_config
 from ips.models.selecting import SelectingNet
-from ips.training import build_data, build_model, build_task, resolve
+from ips.training import build_data, build_model, build_tasks, resolve
 from ips.training.loading import collate
 from ips.training.module import freeze_norms, total_loss
 
@@ -63,7 +63,7 @@ def measure(values: dict[str, Any], steps: int) -> Cost:
     half = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}.get(config.train.precision)
     autocast = torch.autocast(device.type, dtype=half, enabled=half is not None)
     optimizer = torch.optim.AdamW(net.parameters(), lr=config.train.lr)
-    tasks = {name: build_task(task) for name, task in config.tasks.items()}
+    tasks = build_tasks(config.tasks)
     clock = _CudaClock() if device.type == "cuda" else _WallClock()
     batch, load = config.train.batch, config.select.load
     select_ms: list[float] = []

@@ -125,8 +125,6 @@ def _look(prediction: Prediction, source: PatchSource, top: int) -> Look:
     labels, scores = None, None
     if prediction.patch_probabilities is not None:
         p = prediction.patch_probabilities.detach().double().cpu().numpy()  # (K, C)
-        if p.shape[1] == 1:  # of a binary task: no and yes
-            p = np.concatenate([1 - p, p], axis=1)
         labels, scores = p.argmax(axis=1).tolist(), p.max(axis=1).tolist()
     shown = min(top, len(attention))
     return Look(prediction, source, overview(source), relative(attention), labels, scores, shown)

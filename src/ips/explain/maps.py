@@ -67,11 +67,11 @@ def mean_attention(attention: Attention) -> Floats:
 
 
 def patch_scores(prediction: Prediction) -> Floats | None:
-    """``(K, C)`` class scores of the patches kept; of a binary task no and yes."""
+    """``(K, C)`` class scores of the patches kept; None without a read-out head."""
     if prediction.patch_probabilities is None:
         return None
     p: Floats = prediction.patch_probabilities.detach().double().cpu().numpy()
-    return np.concatenate([1 - p, p], axis=1) if p.shape[1] == 1 else p
+    return p
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ class Prediction:
         extent: side of a patch in full-resolution pixels, None if its source does not say.
         attention: ``(K,)``, mean over heads and tasks; sums to 1.
         task_attention: ``(K,)`` per task, mean over its heads.
-        patch_probabilities: ``(K, C)`` class scores of each patch (Sect. 4.5), None without a
-            read-out head.
+        patch_probabilities: ``(K, C)`` class scores of each patch (Sect. 4.5), two columns for a
+            binary task; None without a read-out head.
         patches: N, how many there were to choose from.
     """
 

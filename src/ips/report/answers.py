@@ -11,9 +11,11 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+import torch
 
-from ips.config import Config, TaskConfig
+from ips.config import Config
 from ips.report.statistics import Bools, Floats
+from ips.tasks import Kind, Task, build_tasks
 
 _COLUMNS = ["number", "image", "task", "class", "truth", "probability"]
 
@@ -24,26 +26,31 @@ class TaskAnswers:
 
     Attributes:
         name: of the task.
-        kind: multiclass, multilabel or binary; a binary task has two classes here, no and yes.
-        classes: their names.
+        task: its kind and classes; a binary task has two classes here, no and yes.
         truth: ``(n, C)``, one class an image or, of a multi-label task, any number.
         probabilities: ``(n, C)``.
     """
 
     name: str
-    kind: str
-    classes: list[str]
+    task: Task
     truth: Bools
     probabilities: Floats
 
     @property
+    def kind(self) -> Kind:
+        """Kind of the task."""
+        return self.task.kind
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes."""
+        return self.task.class_names
+
+    @property
     def answered(self) -> Bools:
-        """``(n, C)``: the likeliest class, or all labels above a half, as the test counts them."""
-        if self.kind == "multilabel":
-            return self.probabilities > 0.5
-        top = self.probabilities.argmax(axis=1)
-        likeliest: Bools = np.arange(len(self.classes)) == top[:, None]
-        return likeliest
+        """``(n, C)``: the predicted classes."""
+        decided: Bools = self.task.decide(torch.from_numpy(self.probabilities)).numpy()
+        return decided
 
     @property
     def right(self) -> Bools:
@@ -82,12 +89,6 @@ class Answers:
         return best[:count], worst[:count]
 
 
-def class_names(task: TaskConfig) -> list[str]:
-    """What the classes of a task are called, their numbers where they have no names."""
-    count = 2 if task.kind == "binary" else task.classes
-    return task.names or [str(number) for number in range(count)]
-
-
 def write_answers(path: Path, answers: Answers) -> None:
     """A CSV with a line per image, task and class; it appears whole or not at all."""
     partial = path.with_suffix(".partial")
@@ -107,8 +108,8 @@ def write_answers(path: Path, answers: Answers) -> None:
 
 def read_answers(path: Path, config: Config) -> Answers | None:
     """What ``write_answers`` wrote; None if the file is not that, or of other tasks or classes."""
-    kinds = {name: class_names(task) for name, task in config.tasks.items()}
-    expected = [(task, name) for task, names in kinds.items() for name in names]
+    tasks = build_tasks(config.tasks)
+    expected = [(name, label) for name, task in tasks.items() for label in task.class_names]
     try:
         with path.open(newline="", encoding="utf-8") as file:
             header, *rows = csv.reader(file)
@@ -124,10 +125,9 @@ def read_answers(path: Path, config: Config) -> Answers | None:
     if header != _COLUMNS or not fits or not images:
         return None
     table = values.reshape(len(images), len(expected), 2)  # (n, classes of all tasks, 2)
-    tasks, start = [], 0
-    for name, classes in kinds.items():
-        part = table[:, start : start + len(classes)]
-        start += len(classes)
-        kind = config.tasks[name].kind
-        tasks.append(TaskAnswers(name, kind, classes, part[..., 0] == 1, part[..., 1]))
-    return Answers(images, tasks)
+    answers, start = [], 0
+    for name, task in tasks.items():
+        part = table[:, start : start + len(task.class_names)]
+        start += len(task.class_names)
+        answers.append(TaskAnswers(name, task, part[..., 0] == 1, part[..., 1]))
+    return Answers(images, answers)

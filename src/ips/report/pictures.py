@@ -64,9 +64,7 @@ def look(source: PatchSource, prediction: Prediction) -> Sight:
     smallest = 3 * max(width, height) / 320
     labels = None
     if prediction.patch_probabilities is not None:
-        p = prediction.patch_probabilities[:k].detach().double().cpu().numpy()  # (k, C)
-        # of a binary task: no and yes
-        labels = (p.argmax(axis=1) if p.shape[1] > 1 else (p[:, 0] > 0.5).astype(int)).tolist()
+        labels = prediction.patch_probabilities[:k].argmax(dim=1).tolist()
     strongest = source.read(prediction.indices[:_CROPS].cpu()).cpu().numpy()  # (_, C, h, w)
     return Sight(
         picture=_encoded(view.pixels),

@@ -4,8 +4,8 @@ from ips.errors import require
 
 require("lightning", "rich", "torchmetrics")
 
-from ips.tasks import Task
-from ips.training.build import build_data, build_model, build_task, open_source, resolve
+from ips.tasks import Task, build_tasks
+from ips.training.build import build_data, build_model, open_source, resolve
 from ips.training.run import evaluate, train
 from ips.training.store import RunFolder, load_model, save_model
 
@@ -14,7 +14,7 @@ __all__ = [
     "Task",
     "build_data",
     "build_model",
-    "build_task",
+    "build_tasks",
     "evaluate",
     "load_model",
     "open_source",

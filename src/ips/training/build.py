@@ -19,7 +19,6 @@ from ips.config import (
     PatchesConfig,
     RoadSignsConfig,
     TableConfig,
-    TaskConfig,
     TrafficSignsConfig,
 )
 from ips.data import traffic_signs
@@ -44,7 +43,7 @@ from ips.nn import (
 from ips.nn.weights import is_name, load_weights, normalisation
 from ips.patches import FeatureBag, PatchSource, open_patches
 from ips.patches.features import check_widths
-from ips.tasks import Task
+from ips.tasks import Task, build_tasks
 from ips.training.loading import DataSet, Sampled
 
 
@@ -235,17 +234,12 @@ def _found_from_anywhere(data: DataConfig) -> DataConfig:
     return data.model_copy(update=paths)
 
 
-def build_task(task: TaskConfig) -> Task:
-    """A task with its loss, activation and metric."""
-    return Task(kind=task.kind, classes=task.classes, score=task.metric)
-
-
 def build_model(config: Config) -> Net:
     """The model that a resolved config describes, with weights as they start."""
     select, cnn = config.select, config.method == "cnn"
     # a CNN is told where things are by a channel of the image
     encoder, dim = _encoder(config, extra=int(cnn and config.aggregate.position))
-    tasks = {name: build_task(task) for name, task in config.tasks.items()}
+    tasks = build_tasks(config.tasks)
     heads = {
         name: Head(dim, task.outputs, activation=task.activation, hidden=config.aggregate.head)
         for name, task in tasks.items()
@@ -300,7 +294,7 @@ def _readout(config: Config, dim: int, tasks: Mapping[str, Task]) -> PatchReadou
     if config.readout is None:
         return None
     task = tasks[config.readout]
-    head = Head(dim, task.outputs, activation=task.activation, hidden=config.readout_head)
+    head = Head(dim, task.outputs, activation=task.class_activation, hidden=config.readout_head)
     return PatchReadout(head, task=config.readout, token=list(tasks).index(config.readout))
 
 

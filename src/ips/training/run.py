@@ -23,8 +23,9 @@ from ips.config import Config, parse_config, read_yaml, write_yaml
 from ips.errors import RunError
 from ips.models import Net
 from ips.progress import progress_bar
+from ips.tasks import build_tasks
 from ips.training.allocator import keep_freed_memory
-from ips.training.build import Data, build_data, build_model, build_task, resolve
+from ips.training.build import Data, build_data, build_model, resolve
 from ips.training.callbacks import Bar, LastCheckpoint, MetricsLog, Watch
 from ips.training.loading import Batches
 from ips.training.module import Learner, Seen
@@ -135,7 +136,7 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def _learner(net: Net, config: Config) -> Learner:
     return Learner(
         net,
-        {name: build_task(task) for name, task in config.tasks.items()},
+        build_tasks(config.tasks),
         load=config.select.load,
         lr=config.train.lr,
         weight_decay=config.train.weight_decay,
