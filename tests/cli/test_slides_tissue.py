@@ -10,6 +10,8 @@ from PIL import Image
 from ips.cli import data_slides, slides
 from ips.images import open_image
 from ips.patches.tissue import load_tissue
+from ips.slides.listing import list_slides
+from ips.slides.tissue import tissue_file
 from tests.command import Outcome
 
 
@@ -60,7 +62,7 @@ def test_good_blank_and_damaged_slides(folder: Path, tmp_path: Path) -> None:
         "b_patches.h5",
     ]
     with open_image(folder / "a.tif") as image:
-        found = load_tissue(slides.tissue_file(out, "a"), image)
+        found = load_tissue(tissue_file(out, "a"), image)
     x, y = found.source.coords.T
     assert (x.min(), x.max(), y.min(), y.max()) == (192, 384, 64, 256)
 
@@ -97,7 +99,7 @@ def test_finished_slides_are_not_read_again(
     words = ("slides", "tissue", folder / "a.tif", folder / "b.tif", "--out", out, *WORDS)
     first = Outcome(*words)
     assert first.code == 0
-    monkeypatch.setattr("ips.patches.tissue.tissue_patches", None)
+    monkeypatch.setattr("ips.slides.tissue.tissue_patches", None)
     again = Outcome(*words)
     assert again.code == 0
     assert again.out == first.out
@@ -111,7 +113,7 @@ def test_resolution_is_chosen_by_mpp(folder: Path, tmp_path: Path) -> None:
     words = ("slides", "tissue", slide, "--out", out, "--patch-size", "64", "--mpp", "1")
     assert "of 20" in Outcome(*words).out
     with open_image(slide) as image:
-        assert load_tissue(slides.tissue_file(out, "a"), image).patches.extent == 128
+        assert load_tissue(tissue_file(out, "a"), image).patches.extent == 128
     both = Outcome("slides", "tissue", slide, "--out", tmp_path / "x", "--mpp", "1", "--level", "0")
     assert "give one of them" in both.sentence
 
@@ -129,9 +131,7 @@ def test_places_without_slides_and_names_given_twice_are_told(tmp_path: Path) ->
     }
     for paths, words in told.items():
         assert words in Outcome("slides", "tissue", *paths, *out).sentence
-    assert slides.slide_files([tmp_path / "x", tmp_path / "x" / "a.tif"]) == [
-        tmp_path / "x" / "a.tif"
-    ]
+    assert list_slides([tmp_path / "x", tmp_path / "x" / "a.tif"]) == [tmp_path / "x" / "a.tif"]
 
 
 def test_generated_slides_go_into_the_next_command(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_an_interruption_says_how_to_go_on(
     def interrupted(*args: object, **settings: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ips.patches.tissue.tissue_patches", interrupted)
+    monkeypatch.setattr("ips.slides.tissue.tissue_patches", interrupted)
     outcome = Outcome("slides", "tissue", folder, "--out", tmp_path / "out", *WORDS)
     assert outcome.code == 130
     assert "goes on where this stopped" in outcome.err

@@ -16,7 +16,7 @@ from ips.errors import DataError, ImageError, PatchError
 from ips.pretraining import patches as drawing
 from ips.pretraining.neighbours import draw_neighbours, find_neighbours
 from ips.pretraining.patches import Reader, Slide, blank, collect, draw, find_files
-from ips.slides.places import Resolution, slide_patches
+from ips.slides.coords import Resolution, slide_patches
 
 OPEN = partial(slide_patches, resolution=Resolution(8))
 
@@ -85,7 +85,7 @@ class TestFiles:
         with pytest.raises(DataError, match=r"none of 1 slides .* can be read, such as .*bad\.png"):
             collect(files[3:], OPEN, skip_errors=True)
         places(tmp_path / "bad.h5", [[0, 0]])
-        opener = partial(OPEN, places=tmp_path)
+        opener = partial(OPEN, coords=tmp_path)
         with pytest.raises(PatchError, match=r"no good\.h5"):
             collect([good], opener)
         with pytest.raises(DataError, match=r"none of 1 slides .*no good\.h5"):
@@ -93,7 +93,7 @@ class TestFiles:
 
     def test_places_of_patches_of_two_sizes(self, tmp_path: Path) -> None:
         files = [picture(tmp_path / "one.png"), picture(tmp_path / "two.png")]
-        opener = partial(slide_patches, resolution=Resolution(), places=tmp_path)
+        opener = partial(slide_patches, resolution=Resolution(), coords=tmp_path)
         for stem in ("one", "two"):
             places(tmp_path / f"{stem}.h5", [[0, 0]], patch_size=8, patch_level=0)
         assert collect(files, opener).patch_size == 8
@@ -213,7 +213,7 @@ class TestReader:
         (tmp_path / "places").mkdir()
         places(tmp_path / "places/one.h5", [[3, 5], [24, 24], [0, 0]])
         places(tmp_path / "places/two.h5", np.zeros((0, 2)))
-        opener = partial(OPEN, places=tmp_path / "places")
+        opener = partial(OPEN, coords=tmp_path / "places")
         found = collect(paths, opener)
         assert [slide.path for slide in found.slides] == [paths[0]]
         assert found.slides[0].count == 3

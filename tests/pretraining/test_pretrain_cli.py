@@ -303,4 +303,4 @@ def test_the_size_of_patches_is_that_of_their_places(images: Path, tmp_path: Pat
         assert json.loads(header.metadata()["config"])["patches"]["size"] == 12
     assert Outcome("pretrain", *words, "--run", tmp_path / "run", "--resume").code == 0
     said = refused(images, "--coords", tmp_path, "--run", tmp_path / "other")  # of 8 px
-    assert "places of patches of 12 px" in said
+    assert "coordinates of patches of 12 px" in said

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from ips.errors import ConfigError, ImageError, PatchError
 from ips.nn import thin_resnet
 from ips.patches import open_features, open_patches
+from ips.slides.coords import Resolution, slide_patches
 from ips.slides.features import FeatureExtractor, extract_features
-from ips.slides.places import Resolution, slide_patches
 from ips.slides.sharing import Claim, SharedFolder
 
 COUNT, SIDE, PATCH = 8, 768, 64  # 144 patches a slide, three micro-batches
@@ -272,7 +272,7 @@ def test_a_folder_has_one_encoder_and_one_grid(
     for count, coords in ((2, [[0, 0], [64, 64]]), (0, np.empty((0, 2)))):
         with h5py.File(tmp_path / "s0_patches.h5", "w") as file:
             file["coords"] = coords
-        tissue = partial(OPEN, places=tmp_path)
+        tissue = partial(OPEN, coords=tmp_path)
         with pytest.raises(ConfigError, match=rf"s0\.h5 holds 144 patches, and now .* be {count} "):
             extract_features(slides, undisturbed, extractor=extractor, open=tissue)
     (tmp_path / "s0.h5").write_bytes((undisturbed / "s0.h5").read_bytes()[:3000])

@@ -10,8 +10,7 @@ import typer
 from ips.cli.app import app, err, say, show_table, told
 
 if TYPE_CHECKING:
-    from ips.patches.image import ImagePatches
-    from ips.patches.tissue import Progress, Tissue
+    from ips.patches.tissue import Tissue
 
 slides = typer.Typer(
     help="Prepare whole slides: find their tissue, store their features.", no_args_is_help=True
@@ -58,102 +57,43 @@ def tissue(
     are finished are not read again. One without tissue is reported and is no error.
     """
     from ips.errors import ImageError, PatchError
-    from ips.images import downsample_for, open_image
-    from ips.patches.image import ImagePatches
     from ips.progress import progress_bar
+    from ips.slides.coords import Resolution
+    from ips.slides.listing import list_slides
+    from ips.slides.tissue import find_tissue_in
 
-    files = slide_files(paths)
-    rows: list[tuple[str, str, str]] = []
-    empty = failed = 0
+    files = list_slides(paths)
     with progress_bar(err) as bar:
         task = bar.add_task("slides", total=len(files), note="")
-        for number, path in enumerate(files):
+        names = [path.name for path in files]
 
-            def progress(done: int, total: int, path: Path = path) -> None:
-                bar.update(task, note=f"{path.name} {done / total:.0%}")
+        def progress(name: str, done: int, total: int) -> None:
+            bar.update(task, completed=names.index(name), note=f"{name} {done / total:.0%}")
 
-            try:
-                with open_image(path) as image:
-                    scale = downsample_for(image, level=level, mpp=mpp, magnification=magnification)
-                    patches = ImagePatches(image, patch_size=patch_size, downsample=scale)
-                    found = _look(patches, path.stem, out, level=tissue_level, progress=progress)
-            except (ImageError, PatchError) as error:
-                if not skip_errors:
-                    raise type(error)(f"{error} (or go on without it: --skip-errors)") from error
-                failed += 1
-                rows.append((path.name, "", str(error)))
-            except KeyboardInterrupt:
-                raise KeyboardInterrupt("the same command goes on where this stopped") from None
-            else:
-                empty += not len(found.kept)
-                share = f"{len(found.kept):,} of {len(found.patches):,}"
-                rows.append((path.name, share, found.reason or ""))
-            bar.update(task, completed=number + 1, note="")
-    show_table(["slide", "patches with tissue", "note"], rows)
-    counts = (
-        f"tissue in {len(files) - empty - failed:,} of {len(files):,} slides, none in {empty:,}"
-    )
-    say(f"{counts}{f', {failed:,} not read' if failed else ''}: look at {out / 'thumbnails'}")
+        try:
+            found = find_tissue_in(
+                files,
+                out,
+                resolution=Resolution(patch_size, level, mpp, magnification),
+                draw=_draw,
+                level=tissue_level,
+                skip_errors=skip_errors,
+                progress=progress,
+            )
+        except (ImageError, PatchError) as error:
+            raise type(error)(f"{error} (or go on without it: --skip-errors)") from error
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("the same command goes on where this stopped") from None
+        bar.update(task, completed=len(files), note="")
+    counts = [(s.slide.name, f"{s.kept:,} of {s.total:,}" * (not s.failed), s.note) for s in found]
+    show_table(["slide", "patches with tissue", "note"], counts)
+    failed = sum(slide.failed for slide in found)
+    with_tissue = sum(slide.kept > 0 for slide in found)
+    none = len(files) - with_tissue - failed
+    counted = f"tissue in {with_tissue:,} of {len(files):,} slides, none in {none:,}"
+    say(f"{counted}{f', {failed:,} not read' if failed else ''}: look at {out / 'thumbnails'}")
     if failed:
         raise typer.Exit(1)
-
-
-def slide_files(paths: list[Path]) -> list[Path]:
-    """The slides among files and folders, in order, each once; their names must differ."""
-    from ips.errors import ConfigError
-    from ips.images import is_image
-
-    found: dict[Path, Path] = {}
-    for path in paths:
-        inside = [path]
-        if path.is_dir():
-            inside = sorted(p for p in path.iterdir() if is_image(p))
-            if not inside:
-                raise ConfigError(
-                    f"{path}: there is no slide in this folder, and folders in it are not looked "
-                    "into: give the one that holds the files"
-                )
-        elif not path.exists():
-            raise ConfigError(f"{path} does not exist: check the path")
-        found.update((file.resolve(), file) for file in inside if file.resolve() not in found)
-    names: dict[str, Path] = {}
-    for file in found.values():
-        if file.stem in names:
-            raise ConfigError(
-                f"{names[file.stem]} and {file} have the same name: write them to two folders"
-            )
-        names[file.stem] = file
-    return list(found.values())
-
-
-def tissue_file(out: Path, name: str) -> Path:
-    """Where the places of the patches of a slide are; TRIDENT looks for them there too."""
-    return out / "patches" / f"{name}_patches.h5"
-
-
-def _look(
-    patches: ImagePatches, name: str, out: Path, *, level: int | None, progress: Progress
-) -> Tissue:
-    """The tissue of one slide, from its file if it was looked for before."""
-    from ips.errors import ConfigError
-    from ips.patches.tissue import load_tissue, save_tissue, tissue_patches
-
-    target = tissue_file(out, name)
-    if target.exists():
-        stored = load_tissue(target, patches.image)
-        before = stored.patches
-        same = (before.grid, before.downsample) == (patches.grid, patches.downsample)
-        if not same or level not in (None, stored.level):
-            raise ConfigError(
-                f"{target} was made for patches of {before.patch_size} px, {before.downsample:g} "
-                f"px of the slide each, with tissue at level {stored.level}: give another --out, "
-                "or the same settings"
-            )
-        return stored
-    found = tissue_patches(patches, level=level, progress=progress)
-    _draw(found, out / "thumbnails" / f"{name}.png")
-    save_tissue(target, found)  # last: a slide with this file is finished
-    return found
 
 
 def _draw(tissue: Tissue, path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ips.cli.app import err, say, show_table, told
-from ips.cli.slides import slide_files, slides
+from ips.cli.slides import slides
 
 if TYPE_CHECKING:
     from torch import nn
@@ -102,10 +102,11 @@ def features(
 
     from ips.errors import ImageError, PatchError
     from ips.progress import progress_bar
+    from ips.slides.coords import Resolution, slide_patches
     from ips.slides.features import FeatureExtractor, extract_features
-    from ips.slides.places import Resolution, slide_patches
+    from ips.slides.listing import list_slides
 
-    files = {file.stem: file for file in slide_files(paths)}
+    files = {file.stem: file for file in list_slides(paths)}
     made = _build(encoder, weights, stages=stages, width=width)
     extractor = FeatureExtractor(
         made.net.to(_device()),
@@ -134,7 +135,7 @@ def features(
                 files,
                 out,
                 extractor=extractor,
-                open=partial(slide_patches, resolution=resolution, places=coords),
+                open=partial(slide_patches, resolution=resolution, coords=coords),
                 skip_errors=skip_errors,
                 watch=watch,
             )
@@ -159,11 +160,12 @@ def status(
 ) -> None:
     """Say which slides of `ips slides features` are done, failed, being worked on or left."""
     from ips.errors import ConfigError
+    from ips.slides.listing import list_slides
     from ips.slides.sharing import SharedFolder
 
     if not folder.is_dir():
         raise ConfigError(f"{folder}: there is no such folder: give that of ips slides features")
-    names = [file.stem for file in slide_files(paths)] if paths else None
+    names = [file.stem for file in list_slides(paths)] if paths else None
     _show(SharedFolder(folder).states(names), folder)
 
 

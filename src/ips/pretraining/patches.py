@@ -21,7 +21,7 @@ from ips.errors import DataError, ImageError, IPSError, PatchError
 from ips.images import PillowImage, is_image
 from ips.images.tile_cache import CACHE_BYTES
 from ips.patches import ImagePatches, release
-from ips.slides.places import NoTissueError
+from ips.slides.coords import NoTissueError
 
 #: Bytes of decoded pixels that a process holds of the slides it has open, about.
 OPEN_BYTES = 2**30

@@ -38,7 +38,7 @@ from ips.pretraining.patches import (
 )
 from ips.pretraining.settings import Folder, Settings, check, save_encoder
 from ips.progress import progress_bar
-from ips.slides.places import Resolution, slide_patches
+from ips.slides.coords import Resolution, slide_patches
 
 # Patches that are compared for the picture.
 _COMPARED = 2048
@@ -78,7 +78,7 @@ def pretrain(
     resolution = Resolution(
         settings.patch_size, settings.level, settings.mpp, settings.magnification
     )
-    open_file = partial(slide_patches, resolution=resolution, places=settings.coords)
+    open_file = partial(slide_patches, resolution=resolution, coords=settings.coords)
     collection = _collected(settings, open_file, console, skip_errors=skip_errors)
     settings = replace(settings, patch_size=collection.patch_size)
     counts = (min(slide.count, settings.patches_per_slide) for slide in collection.slides)

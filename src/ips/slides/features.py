@@ -26,7 +26,7 @@ from ips.models.checks import memory_format
 from ips.nn import evaluating
 from ips.nn.embedding import SelectionEncoder, micro_batch
 from ips.patches import Coords, FeatureWriter, ImagePatches, open_features, prefetch
-from ips.slides.places import NoTissueError
+from ips.slides.coords import NoTissueError
 from ips.slides.sharing import Claim, ClaimLostError, SharedFolder, SlideState
 
 CROP = 224

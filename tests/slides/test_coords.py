@@ -1,4 +1,4 @@
-"""Patches at the places that other tools stored."""
+"""Patches at stored coordinates, ours and those of other tools."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ips.errors import ImageError, PatchError
 from ips.images import open_image
 from ips.patches.image import ImagePatches
 from ips.patches.tissue import save_tissue, tissue_patches
-from ips.slides.places import NoTissueError, Resolution, slide_patches
+from ips.slides.coords import NoTissueError, Resolution, slide_patches
 
 SIDE = 512
 PIXELS = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
@@ -31,11 +31,11 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def store(file: Path, coords: Any, **notes: Any) -> Path:
+def store(file: Path, coords: Any, **attributes: Any) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     with h5py.File(file, "w") as stored:
         stored["coords"] = coords
-        stored["coords"].attrs.update(notes)
+        stored["coords"].attrs.update(attributes)
     return file
 
 
@@ -44,7 +44,7 @@ TRIDENT = {"patch_size": 64, "patch_size_level0": 64, "overlap": 0, "target_magn
 
 
 @pytest.mark.parametrize(
-    ("file", "notes"),
+    ("file", "attributes"),
     [
         ("s.h5", CLAM),
         ("patches/s.h5", CLAM),
@@ -52,11 +52,11 @@ TRIDENT = {"patch_size": 64, "patch_size_level0": 64, "overlap": 0, "target_magn
         ("patches/s_patches.h5", TRIDENT),
     ],
 )
-def test_as_clam_and_trident_store_them(
-    path: Path, tmp_path: Path, file: str, notes: dict[str, Any]
+def test_reads_the_files_of_clam_and_trident(
+    path: Path, tmp_path: Path, file: str, attributes: dict[str, Any]
 ) -> None:
-    store(tmp_path / file, CORNERS, **notes)
-    patches = slide_patches(path, resolution=Resolution(), places=tmp_path)
+    store(tmp_path / file, CORNERS, **attributes)
+    patches = slide_patches(path, resolution=Resolution(), coords=tmp_path)
     assert len(patches) == 4
     assert patches.extent == 64
     np.testing.assert_array_equal(patches.coords, CORNERS)  # also where no grid of ours has them
@@ -66,32 +66,33 @@ def test_as_clam_and_trident_store_them(
 
 
 @pytest.mark.parametrize(
-    "notes", [{"patch_size": 32, "patch_level": 1}, {"patch_size": 32, "patch_size_level0": 64}]
+    "attributes",
+    [{"patch_size": 32, "patch_level": 1}, {"patch_size": 32, "patch_size_level0": 64}],
 )
-def test_at_the_resolution_that_is_noted(path: Path, tmp_path: Path, notes: dict[str, Any]) -> None:
-    store(tmp_path / "s.h5", CORNERS[1:], **notes)
-    patches = slide_patches(path, resolution=Resolution(), places=tmp_path)
+def test_uses_the_stored_resolution(path: Path, tmp_path: Path, attributes: dict[str, Any]) -> None:
+    store(tmp_path / "s.h5", CORNERS[1:], **attributes)
+    patches = slide_patches(path, resolution=Resolution(), coords=tmp_path)
     assert (patches.shape, patches.extent) == ((3, 32, 32), 64)
     expected = PIXELS[::2, ::2][32:64, 65:97].transpose(2, 0, 1)
     np.testing.assert_array_equal(patches.read([0])[0].numpy(), expected)
 
 
-def test_without_a_note_as_asked_for(path: Path, tmp_path: Path) -> None:
+def test_uses_the_requested_resolution_if_none_is_stored(path: Path, tmp_path: Path) -> None:
     store(tmp_path / "s.h5", CORNERS.astype(np.float32))
-    patches = slide_patches(path, resolution=Resolution(32, level=1), places=tmp_path)
+    patches = slide_patches(path, resolution=Resolution(32, level=1), coords=tmp_path)
     assert (len(patches), patches.shape, patches.extent) == (4, (3, 32, 32), 64)
-    assert slide_patches(path, resolution=Resolution(), places=tmp_path).extent == 256
+    assert slide_patches(path, resolution=Resolution(), coords=tmp_path).extent == 256
     assert len(slide_patches(path, resolution=Resolution())) == 4
 
 
-def test_of_our_own_tissue(tmp_path: Path) -> None:
+def test_reads_our_own_tissue_files(tmp_path: Path) -> None:
     pixels = np.full((SIDE, SIDE, 3), 240, np.uint8)
     pixels[100:300, 200:400] = 120
     tifffile.imwrite(tmp_path / "s.tif", pixels, photometric="rgb", tile=(128, 128))
     image = open_image(tmp_path / "s.tif")
     found = tissue_patches(ImagePatches(image, patch_size=64))
     save_tissue(tmp_path / "tissue/patches/s_patches.h5", found)
-    patches = slide_patches(tmp_path / "s.tif", resolution=Resolution(), places=tmp_path / "tissue")
+    patches = slide_patches(tmp_path / "s.tif", resolution=Resolution(), coords=tmp_path / "tissue")
     assert 0 < len(patches) < 64
     np.testing.assert_array_equal(patches.coords, found.source.coords)
     every = range(len(patches))
@@ -99,54 +100,54 @@ def test_of_our_own_tissue(tmp_path: Path) -> None:
     assert patches.read([]).shape == (0, 3, 64, 64)
 
 
-def test_no_tissue_says_why(tmp_path: Path) -> None:
+def test_a_slide_without_tissue_gives_the_reason(tmp_path: Path) -> None:
     tifffile.imwrite(tmp_path / "s.tif", np.full((128, 128), 240, np.uint8))
     found = tissue_patches(ImagePatches(open_image(tmp_path / "s.tif"), patch_size=64))
     save_tissue(tmp_path / "s.h5", found)
     with pytest.raises(NoTissueError, match=r"s\.tif: no tissue: all of it has the same grey"):
-        slide_patches(tmp_path / "s.tif", resolution=Resolution(), places=tmp_path)
+        slide_patches(tmp_path / "s.tif", resolution=Resolution(), coords=tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("requested", "message"),
     [
-        (Resolution(128), "64 px, each 1 level-0 pixels wide, but 128 px of 1 were asked for"),
-        (Resolution(64, level=1), "but 64 px of 2 were asked for"),
-        (Resolution(level=1), "but 64 px of 2 were asked for"),
+        (Resolution(128), "64 px at 1 level-0 pixels per pixel, but 128 px at 1 were requested"),
+        (Resolution(64, level=1), "but 64 px at 2 were requested"),
+        (Resolution(level=1), "but 64 px at 2 were requested"),
     ],
 )
-def test_what_is_asked_for_must_not_contradict(
-    path: Path, tmp_path: Path, asked: Resolution, said: str
+def test_the_requested_resolution_must_match_the_stored_one(
+    path: Path, tmp_path: Path, requested: Resolution, message: str
 ) -> None:
     store(tmp_path / "s.h5", CORNERS, **TRIDENT)
-    with pytest.raises(PatchError, match=rf"s\.h5: places of patches of .*{said}"):
-        slide_patches(path, resolution=asked, places=tmp_path)
+    with pytest.raises(PatchError, match=rf"s\.h5: coordinates of patches of .*{message}"):
+        slide_patches(path, resolution=requested, coords=tmp_path)
     same = Resolution(64, level=0)
-    assert len(slide_patches(path, resolution=same, places=tmp_path)) == 4
+    assert len(slide_patches(path, resolution=same, coords=tmp_path)) == 4
 
 
-def test_mistakes(path: Path, tmp_path: Path) -> None:
-    def places() -> None:
-        slide_patches(path, resolution=Resolution(), places=tmp_path)
+def test_wrong_coordinate_files_are_refused(path: Path, tmp_path: Path) -> None:
+    def open_slide() -> None:
+        slide_patches(path, resolution=Resolution(), coords=tmp_path)
 
-    with pytest.raises(PatchError, match=r"no s\.h5 with the places of this slide"):
-        places()
+    with pytest.raises(PatchError, match=r"no s\.h5 with the coordinates of this slide"):
+        open_slide()
     (tmp_path / "s.h5").write_text("no HDF5")
-    with pytest.raises(PatchError, match=r"s\.h5: no readable file of places"):
-        places()
+    with pytest.raises(PatchError, match=r"s\.h5: not a coordinate file"):
+        open_slide()
     store(tmp_path / "s.h5", np.arange(6))
     with pytest.raises(PatchError, match=r"coords is \(6,\), expected \(n, 2\)"):
-        places()
+        open_slide()
     for wrong in ([[0, 512]], [[-1, 0]]):
         store(tmp_path / "s.h5", wrong, **CLAM)
         with pytest.raises(PatchError, match=r"outside s\.tif, which has 512 x 512 px"):
-            places()
+            open_slide()
     store(tmp_path / "s.h5", CORNERS, **TRIDENT, level0_width=512, level0_height=600)
     with pytest.raises(
-        PatchError, match=r"s\.h5: places of a slide of 512 x 600 px, but .*512 x 512"
+        PatchError, match=r"s\.h5: coordinates of a slide of 512 x 600 px, but .*512 x 512"
     ):
-        places()
+        open_slide()
     store(tmp_path / "s.h5", CORNERS, **TRIDENT, level0_width=512, level0_height=512)
-    places()
+    open_slide()
     with pytest.raises(ImageError, match="does not exist"):
         slide_patches(tmp_path / "none.tif", resolution=Resolution())

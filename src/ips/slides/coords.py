@@ -1,0 +1,166 @@
+"""The patches of a slide: a whole grid, or the patches at stored coordinates.
+
+Stored coordinates come from ``ips slides tissue``, CLAM or TRIDENT: an HDF5 dataset ``coords``
+``(n, 2)`` of top-left corners in level-0 pixels, with or without the patch size as attributes.
+Letters: n patches at stored coordinates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from ips.errors import PatchError
+from ips.images import Image, downsample_for, open_image
+from ips.images.resolution import TOLERANCE
+from ips.patches import Coords, ImagePatches
+
+_PATCH_SIZE = 256  # of the paper
+
+
+class NoTissueError(PatchError):
+    """A slide on which no tissue was found."""
+
+
+class PatchesAt(ImagePatches):
+    """Patches of an image at given coordinates, which need not lie on a grid.
+
+    Args:
+        image: image to read from.
+        coords: ``(n, 2)`` top-left corners as x, y in level-0 pixels.
+        patch_size: side of a patch in pixels at the reading resolution.
+        downsample: level-0 pixels per pixel of a patch.
+    """
+
+    def __init__(self, image: Image, coords: Coords, *, patch_size: int, downsample: float) -> None:
+        super().__init__(image, patch_size=patch_size, downsample=downsample, edge="pad")
+        self.coords = coords
+
+    def __len__(self) -> int:
+        return len(self.coords)
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """Patch size and reading resolution; at most one of level, mpp and magnification is given."""
+
+    patch_size: int | None = None
+    level: int | None = None
+    mpp: float | None = None
+    magnification: float | None = None
+
+    def downsample(self, image: Image) -> float:
+        """Level-0 pixels per pixel at this resolution."""
+        return downsample_for(
+            image, level=self.level, mpp=self.mpp, magnification=self.magnification
+        )
+
+
+def slide_patches(
+    path: str | Path, *, resolution: Resolution, coords: str | Path | None = None
+) -> ImagePatches:
+    """Open the patches of a slide.
+
+    Args:
+        path: file of the slide.
+        resolution: how to cut patches; 256 px at level 0 by default.
+        coords: folder with a coordinate file for the slide; the whole grid by default. If the file
+            stores the patch size, ``resolution`` must agree with it or be left empty.
+    """
+    path = Path(path)
+    image = open_image(path)
+    size = resolution.patch_size or _PATCH_SIZE
+    if coords is None:
+        return ImagePatches(image, patch_size=size, downsample=resolution.downsample(image))
+    file = _coords_file(Path(coords), path.stem)
+    corners, attributes = _read_coords(file)
+    if not len(corners):
+        reason = attributes.get("reason", f"{file.name} has no coordinates")
+        raise NoTissueError(f"{path.name}: no tissue: {reason}")
+    if corners.min() < 0 or (corners >= image.dimensions).any():
+        width, height = image.dimensions
+        raise PatchError(
+            f"{file}: coordinates lie outside {path.name}, which has {width} x {height} px: the "
+            "file belongs to another slide, or its coordinates are not in level-0 pixels"
+        )
+    _check_slide(image, attributes, file)
+    stored = _stored_size(image, attributes)
+    if stored is None:
+        stored = size, resolution.downsample(image)
+    else:
+        _check_resolution(image, resolution, stored, file)
+    return PatchesAt(image, corners, patch_size=stored[0], downsample=stored[1])
+
+
+def _coords_file(folder: Path, stem: str) -> Path:
+    """Coordinate file as named by CLAM or TRIDENT, in ``folder`` or its subfolder ``patches``."""
+    for place in (folder, folder / "patches"):
+        for name in (f"{stem}.h5", f"{stem}_patches.h5"):
+            if (place / name).is_file():
+                return place / name
+    raise PatchError(
+        f"{folder}: no {stem}.h5 with the coordinates of this slide: run ips slides tissue on it "
+        "first"
+    )
+
+
+def _read_coords(file: Path) -> tuple[Coords, dict[str, Any]]:
+    """Corners and attributes; ``reason`` tells why there are no corners."""
+    try:
+        with h5py.File(file, "r") as stored:
+            coords = np.asarray(stored["coords"][()])
+            attributes = dict(stored["coords"].attrs)
+            if "indices" in stored and "reason" in stored["indices"].attrs:
+                attributes["reason"] = stored["indices"].attrs["reason"]
+    except (OSError, KeyError, RuntimeError) as error:
+        raise PatchError(f"{file}: not a coordinate file ({error}): make it again") from error
+    if coords.size and (coords.ndim != 2 or coords.shape[1] != 2):
+        raise PatchError(f"{file}: coords is {coords.shape}, expected (n, 2) as x, y")
+    return np.rint(coords.reshape(-1, 2)).astype(np.int64), attributes
+
+
+def _check_slide(image: Image, attributes: dict[str, Any], file: Path) -> None:
+    """Detect slides of two folders with the same name."""
+    if not {"level0_width", "level0_height"} <= attributes.keys():
+        return
+    stored = int(attributes["level0_width"]), int(attributes["level0_height"])
+    if stored != image.dimensions:
+        width, height = image.dimensions
+        raise PatchError(
+            f"{file}: coordinates of a slide of {stored[0]} x {stored[1]} px, but {image.name} has "
+            f"{width} x {height}: the file belongs to another slide of this name: run ips slides "
+            "tissue on this one"
+        )
+
+
+def _stored_size(image: Image, attributes: dict[str, Any]) -> tuple[int, float] | None:
+    """Patch size and level-0 pixels per pixel of a patch, if the file stores them."""
+    if "patch_size" not in attributes:
+        return None
+    size = int(attributes["patch_size"])
+    if "patch_downsample" in attributes:
+        return size, float(attributes["patch_downsample"])
+    if "patch_size_level0" in attributes:
+        return size, float(attributes["patch_size_level0"]) / size
+    if "patch_level" in attributes:
+        return size, downsample_for(image, level=int(attributes["patch_level"]))
+    return None
+
+
+def _check_resolution(
+    image: Image, resolution: Resolution, stored: tuple[int, float], file: Path
+) -> None:
+    size, downsample = stored
+    wanted_size = resolution.patch_size or size
+    given = any(v is not None for v in (resolution.level, resolution.mpp, resolution.magnification))
+    wanted = resolution.downsample(image) if given else downsample
+    if wanted_size != size or abs(wanted / downsample - 1) > TOLERANCE:
+        raise PatchError(
+            f"{file}: coordinates of patches of {size} px at {downsample:g} level-0 pixels per "
+            f"pixel, but {wanted_size} px at {wanted:g} were requested: remove the request, or run "
+            "ips slides tissue again"
+        )
