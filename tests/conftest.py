@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,9 +8,10 @@ import pytest
 import torch
 from hypothesis import settings
 
-# A busy machine is no failure, and what fails on one machine fails on all.
-settings.register_profile("ips", deadline=None, derandomize=True)
-settings.load_profile("ips")
+# Property tests explore at random, except in CI, where every run tries the same examples.
+settings.register_profile("local", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
 torch.set_num_threads(1)
 
 

@@ -42,6 +42,7 @@ def open_patches(
         slide_mpp: micrometres per full-resolution pixel, for a feature file that gives places in
             micrometres.
 
+    >>> import numpy as np
     >>> patches = open_patches(np.zeros((1500, 1500), np.uint8), patch_size=50, stride=25)
     >>> len(patches), patches.read([0, 3480]).shape
     (3481, torch.Size([2, 1, 50, 50]))
