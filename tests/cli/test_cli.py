@@ -103,7 +103,7 @@ class TestPictures:
         for image in images:
             shutil.copy(home / "digits.png", image)
         told = refused("predict", home / "run", *images, "--figures", tmp_path)
-        assert "x-attention.png, which is to be looked at: give another folder" in told
+        assert "x-attention.png, which is one of the images: choose another folder" in told
 
     def test_a_file_in_the_place_of_the_folder(self, home: Path, tmp_path: Path) -> None:
         (tmp_path / "out").touch()

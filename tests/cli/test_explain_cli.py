@@ -15,7 +15,6 @@ import tifffile
 from PIL import Image
 from rich.console import Console
 
-from ips.cli.explain import _stems
 from ips.config import parse_config
 from ips.data import MegapixelMNIST
 from ips.predictor import load
@@ -95,15 +94,6 @@ def test_one_bad_image_does_not_stop_the_others(home: Path, tmp_path: Path) -> N
     assert len(written(tmp_path / "out")) == len(ENDS)
 
 
-def test_images_of_one_name_do_not_share_files(tmp_path: Path) -> None:
-    assert _stems(tmp_path, ["x.png", "a/x.png", "x-2.png", "b.h5::x[1]"]) == [
-        "x",
-        "x-2",
-        "x-2-2",
-        "b.h5-x_1_",
-    ]
-
-
 @pytest.fixture(scope="module")
 def bags(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run trained on features, and a bag that does not say how large a patch is."""
@@ -139,7 +129,7 @@ class TestFeatures:
         ends = ("-map.tif", "-overlay.png", "-patches.csv", ".geojson")
         assert written(tmp_path) == sorted(f"c{end}" for end in ends)
         assert "c.h5: holds features, not pixels: there is no gallery" in outcome.err
-        where = "count from the corner of the whole slide"
+        where = "count pixels from the corner of the whole slide"
         assert where in " ".join(outcome.err.split())
         words = ("explain", bags / "run", bags / "c.h5", "--out", tmp_path, "--no-crop")
         assert where not in " ".join(Outcome(*words).err.split())  # that is what was asked for
@@ -157,7 +147,7 @@ class TestMistakes:
         for image in images:
             shutil.copy(home / "digits.png", image)
         told = refused("explain", home / "run", *images, "--out", tmp_path)
-        assert "x-overlay.png, which is to be looked at: give another folder" in told
+        assert "x-overlay.png, which is one of the images: choose another folder" in told
         assert written(tmp_path) == ["x-overlay.png", "x.png"]
 
     def test_a_file_in_the_place_of_the_folder(self, home: Path, tmp_path: Path) -> None:

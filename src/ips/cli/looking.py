@@ -30,12 +30,6 @@ def look(predictor: Predictor, path: str) -> Explanation:
             ) from None
 
 
-def stem(image: str) -> str:
-    """What to call files about an image."""
-    name = image.replace("::", "-") if "::" in image else Path(image).stem
-    return "".join(c if c.isalnum() or c in "-_." else "_" for c in Path(name).name)
-
-
 def make_folder(folder: Path, option: str) -> None:
     """The folder of an option, which may be there already."""
     from ips.errors import ConfigError

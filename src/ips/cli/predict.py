@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ips.cli.app import app, say, show_table, told
-from ips.cli.looking import look, make_folder, stem
+from ips.cli.looking import look, make_folder
 
 if TYPE_CHECKING:
     from ips.models import Prediction
@@ -32,10 +32,15 @@ def predict(
     was answered before an interruption is printed.
     """
     from ips.errors import IPSError
+    from ips.explain.export import output_stems
     from ips.predictor import load
 
     predictor = load(run)
-    pictures = None if figures is None else _pictures(figures, images)
+    pictures: list[Path] | None = None
+    if figures is not None:
+        stems = output_stems(images, folder=figures, endings=[".png"], base="-attention")
+        make_folder(figures, "--figures")
+        pictures = [figures / f"{stem}.png" for stem in stems]
     answers: list[dict[str, Any]] = []
     failed = 0
     try:
@@ -64,28 +69,6 @@ def predict(
             _print(answers)
     if failed:
         raise typer.Exit(1)
-
-
-def _pictures(folder: Path, images: list[str]) -> list[Path]:
-    """Where to draw each image, in a folder that is there: never over an image that is read."""
-    from ips.errors import ConfigError
-    from ips.patches.features import split_address
-
-    read = {split_address(image)[0].resolve() for image in images}
-    targets: list[Path] = []
-    for image in images:
-        target, count = folder / f"{stem(image)}-attention.png", 1
-        while target in targets:
-            count += 1
-            target = folder / f"{stem(image)}-attention-{count}.png"
-        if target.resolve() in read:
-            raise ConfigError(
-                f"--figures {folder}: the picture of {image} would replace {target}, which is to "
-                "be looked at: give another folder"
-            )
-        targets.append(target)
-    make_folder(folder, "--figures")
-    return targets
 
 
 def _answer(path: str, prediction: Prediction, predictor: Predictor) -> dict[str, Any]:

@@ -1,1 +1,5 @@
-"""The HTML report of a run and its pictures."""
+"""The HTML report of a run, and the pictures in its folder."""
+
+from ips.report.run_report import write_run_report
+
+__all__ = ["write_run_report"]

@@ -1,0 +1,128 @@
+"""Write all files that show one explanation: pictures, CSV, GeoJSON and TIFF."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ips.errors import ConfigError
+from ips.explain.attention import draw_attention
+from ips.explain.explanation import Explanation
+from ips.explain.geojson import patch_features, write_geojson
+from ips.explain.map_tiff import write_map_tiff
+from ips.explain.maps import image_area, image_mpp
+from ips.explain.overlay import draw_overlay
+from ips.explain.table import write_patches
+from ips.explain.top_patches import draw_top_patches
+from ips.patches.features import split_address
+
+#: Endings of the files that `write_explanation` may write.
+ENDINGS = ("-patches.csv", "-overlay.png", "-gallery.png", "-classes.png", ".geojson", "-map.tif")
+
+
+def write_explanation(
+    folder: Path,
+    explanation: Explanation,
+    *,
+    stem: str,
+    top: int = 24,
+    task: str | None = None,
+    all_patches: bool = False,
+    crop: bool = True,
+    progress: Callable[[], None] | None = None,
+) -> list[Path]:
+    """Write the files of one explanation and return their paths; see `omissions`.
+
+    Args:
+        folder: existing folder to write into.
+        explanation: the explanation to write.
+        stem: beginning of every file name; `ENDINGS` has the rest.
+        top: number of patches in the gallery.
+        task: task whose attention the TIFF shows; the mean over tasks by default.
+        all_patches: write every patch to the GeoJSON, not only the selected patches.
+        crop: see `patch_features`.
+        progress: callback that is called after each file.
+    """
+    source, attention = explanation.source, explanation.everywhere
+    title, names = explanation.title, explanation.names
+    table, overlay, gallery, classes, geojson, tiff = (folder / f"{stem}{end}" for end in ENDINGS)
+    written: list[Path] = []
+
+    def add(path: Path) -> None:
+        written.append(path)
+        if progress is not None:
+            progress()
+
+    write_patches(table, explanation, source, attention, names=names)
+    add(table)
+    draw_overlay(overlay, source, attention, title=title)
+    add(overlay)
+    if len(source.shape) == 3:
+        draw_top_patches(gallery, explanation, source, attention, title=title, names=names, top=top)
+        add(gallery)
+    if explanation.patch_probabilities is not None:
+        draw_attention(
+            classes, predictions=[explanation], sources=[source], titles=[title], names=names
+        )
+        add(classes)
+    if source.extent is not None:
+        features = patch_features(
+            explanation, source, attention, names=names, all_patches=all_patches, crop=crop
+        )
+        write_geojson(geojson, features)
+        add(geojson)
+        area, mpp = image_area(source, crop=crop), image_mpp(source)
+        write_map_tiff(tiff, explanation.map(task), area=area, mpp=mpp, task=task)
+        add(tiff)
+    return written
+
+
+def omissions(explanation: Explanation, *, crop: bool = True) -> list[str]:
+    """What `write_explanation` cannot write for this source, one sentence each."""
+    source, name = explanation.source, explanation.name
+    features = len(source.shape) != 3
+    sentences = []
+    if features:
+        sentences.append(f"{name}: holds features, not pixels: there is no gallery")
+    if source.extent is None:
+        sentences.append(f"{name}: the patch size is unknown: there is no GeoJSON and no TIFF")
+    elif features and crop:
+        sentences.append(
+            f"{name}: the scanned area of the slide is unknown: GeoJSON and TIFF count pixels from "
+            "the corner of the whole slide, QuPath may count them from the corner of the scan"
+        )
+    return sentences
+
+
+def output_stems(
+    images: Sequence[str], *, folder: Path, endings: Sequence[str] = ENDINGS, base: str = ""
+) -> list[str]:
+    """A unique file stem per image, for files in ``folder`` that do not replace any of the images.
+
+    Args:
+        images: paths of the images, or ``FILE::KEY`` addresses of feature bags.
+        folder: folder that the files will be written into.
+        endings: endings of the files of one image.
+        base: text to append to every stem.
+    """
+    inputs = {split_address(image)[0].resolve() for image in images}
+    stems: list[str] = []
+    for image in images:
+        first = _stem(image) + base
+        stem, count = first, 1
+        while stem in stems:
+            count += 1
+            stem = f"{first}-{count}"
+        for target in (folder / f"{stem}{ending}" for ending in endings):
+            if target.resolve() in inputs:
+                raise ConfigError(
+                    f"{folder}: the output for {image} would replace {target}, which is one of "
+                    "the images: choose another folder"
+                )
+        stems.append(stem)
+    return stems
+
+
+def _stem(image: str) -> str:
+    name = image.replace("::", "-") if "::" in image else Path(image).stem
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in Path(name).name)

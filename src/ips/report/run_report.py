@@ -1,0 +1,128 @@
+"""Assemble the report of a run folder: test predictions, examples, page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from ips.config import Config
+from ips.errors import ConfigError
+from ips.models import Output
+from ips.patches import PatchSource, release
+from ips.predictor import Predictor, load
+from ips.progress import progress_bar
+from ips.report.answers import Answers, TaskAnswers, read_answers, write_answers
+from ips.report.content import Example, Run, write_report
+from ips.report.pictures import look
+from ips.selection import Selection
+from ips.tasks import build_tasks
+from ips.training import RunFolder, build_data
+from ips.training import run as training
+from ips.training.build import Data
+
+
+def write_run_report(
+    run: Path, path: Path | None = None, *, examples: int = 4, console: Console | None = None
+) -> Path:
+    """Write the HTML report of a trained run, and return its path.
+
+    The predictions for the test images are stored in ``predictions.csv`` in the run folder. A
+    second report of the same model reads them from there.
+
+    Args:
+        run: folder of a trained model.
+        path: HTML file to write; ``report.html`` in the run folder by default.
+        examples: number of images to show, each of the correct and of the wrong ones.
+        console: console for progress bars; none are shown by default.
+    """
+    predictor = load(run)
+    path = _checked(path or run / "report.html")
+    console = console or Console(quiet=True)
+    data = build_data(predictor.config)
+    answers = _answers(run, predictor.config, data, console)
+    best, worst = answers.ranked(examples)
+    shown = _examples(predictor, data, [*best, *worst], console)
+    content = Run(
+        name=run.resolve().name,
+        config=predictor.config,
+        parameters=sum(p.numel() for p in predictor.net.parameters()),
+        images=len(data.train),
+        log=RunFolder(run).metrics,
+        answers=answers,
+        best=shown[: len(best)],
+        worst=shown[len(best) :],
+        readout=predictor.readout_names,
+    )
+    write_report(path, content)
+    return path
+
+
+def _checked(path: Path) -> Path:
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(f"{path}: the report needs a file name that ends in .html")
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder: give a file name that ends in .html")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _answers(run: Path, config: Config, data: Data, console: Console) -> Answers:
+    """The stored predictions if they are newer than model and data, else those of a new test."""
+    stored = run / "predictions.csv"
+    tables = [value for _, value in config.data if isinstance(value, Path) and value.is_file()]
+    changed = max(path.stat().st_mtime for path in (RunFolder(run).model, *tables))
+    if stored.is_file() and stored.stat().st_mtime >= changed:
+        answers = read_answers(stored, config)
+        if answers is not None and len(answers.images) == len(data.test):
+            return answers
+    answers = _test(run, config, data, console)
+    write_answers(stored, answers)
+    return answers
+
+
+def _test(run: Path, config: Config, data: Data, console: Console) -> Answers:
+    tasks = build_tasks(config.tasks)
+    images: list[str] = []
+    probabilities: dict[str, list[list[float]]] = {name: [] for name in tasks}
+    labels: dict[str, list[list[bool]]] = {name: [] for name in tasks}
+
+    def collect(sources: Sequence[PatchSource], output: Output, selection: Selection) -> None:
+        for name, task in tasks.items():
+            p = task.activation(output.logits[name].detach().float()).cpu()
+            probabilities[name] += task.class_probabilities(p.double()).tolist()
+        for source in sources:
+            _, image_labels = data.test[len(images)]
+            images.append(source.name)
+            for name, task in tasks.items():
+                labels[name].append(task.one_hot(image_labels[name]).tolist())
+
+    training.evaluate(run, console=console, data=data, seen=collect)
+    parts = [
+        TaskAnswers(name, task, np.array(labels[name]), np.array(probabilities[name]))
+        for name, task in tasks.items()
+    ]
+    return Answers(images, parts)
+
+
+def _examples(
+    predictor: Predictor, data: Data, numbers: Sequence[int], console: Console
+) -> list[Example]:
+    """Pictures of some test images with their attention, one image in memory at a time."""
+    examples = []
+    with progress_bar(console, transient=True) as bar:
+        line = bar.add_task("examples", total=len(numbers), note="")
+        for number in numbers:
+            source, _ = data.test[number]
+            sight = None
+            if len(source.shape) == 3:  # features have no pixels to show
+                prediction = predictor.predict(
+                    source, progress=lambda done: bar.update(line, note=f"{done:,} patches")
+                )
+                sight = look(source, prediction)
+            examples.append(Example(number, sight))
+            release(source)
+            bar.advance(line)
+    return examples
