@@ -118,7 +118,7 @@ def test_weights_say_what_they_are_of(slides: Path, tmp_path: Path) -> None:
     assert bag.coords[6].tolist() == [128, 64]
     torch.testing.assert_close(bag.read([6]), expected, atol=1e-4, rtol=1e-4)
     # other weights, the same folder
-    assert "give another folder" in refused(*words, *THIN, "--out", out)
+    assert "give another output folder" in refused(*words, *THIN, "--out", out)
 
 
 @pytest.mark.parametrize(

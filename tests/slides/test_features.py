@@ -1,7 +1,7 @@
-"""Features of slides: what is in the files, and that nothing that happens on the way shows in them.
+"""Feature extraction: the content of the files, which must not depend on interruptions.
 
-A process that is killed is killed by itself with SIGKILL after a random number of calls: at random
-moments that do not depend on how fast the machine is, between any two things that it does.
+Processes kill themselves with SIGKILL after a random number of function calls, so the moments do
+not depend on the speed of the machine.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from ips.slides.sharing import Claim, SharedFolder
 
 COUNT, SIDE, PATCH = 8, 768, 64  # 144 patches a slide, three micro-batches
 OPEN = partial(slide_patches, resolution=Resolution(PATCH))
-forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 
 def slide(path: Path, seed: int) -> Path:
     pixels = np.random.default_rng(seed).integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
-    pixels[: SIDE // 4] = 240  # glass: patches that are equal are embedded once
+    pixels[: SIDE // 4] = 240  # glass: equal patches are embedded once
     tifffile.imwrite(path, pixels, photometric="rgb", tile=(256, 256), resolutionunit="CENTIMETER")
     return path
 
@@ -62,13 +62,13 @@ def undisturbed(
     slides: dict[str, Path], extractor: FeatureExtractor, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
-    states = extract_features(slides, folder, extractor=extractor, open=OPEN)
+    states = extract_features(slides, folder, extractor=extractor, open_slide=OPEN)
     assert [state.state for state in states] == ["done"] * COUNT
     return folder
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, bytes, dict[str, object]]]:
-    """Everything in a folder, and of each file its features, coordinates and notes."""
+    """Features, coordinates and attributes of each file in a folder."""
     found = {}
     for path in folder.iterdir():
         with h5py.File(path, "r") as file:
@@ -78,7 +78,7 @@ def contents(folder: Path) -> dict[str, tuple[bytes, bytes, dict[str, object]]]:
     return found
 
 
-def test_features_are_those_of_the_encoder(
+def test_stores_the_output_of_the_encoder(
     slides: dict[str, Path], extractor: FeatureExtractor, undisturbed: Path
 ) -> None:
     source = open_patches(slides["s3"], patch_size=PATCH)
@@ -98,7 +98,7 @@ def test_features_are_those_of_the_encoder(
 
 
 class Corners(nn.Module):
-    """Gives the first and the last pixel that it sees, and the size of the picture."""
+    """Returns the first and the last pixel of its input, and the input size."""
 
     def forward(self, x: Tensor) -> Tensor:
         size = torch.tensor(x.shape[2:], dtype=x.dtype).expand(len(x), 2)
@@ -106,7 +106,7 @@ class Corners(nn.Module):
 
 
 @pytest.mark.parametrize(("crop", "first", "last"), [(32, 16, 47), (None, 0, 63), (100, 0, 63)])
-def test_the_middle_of_a_patch_is_seen(
+def test_the_encoder_sees_the_centre_crop(
     slides: dict[str, Path], tmp_path: Path, crop: int | None, first: int, last: int
 ) -> None:
     plain = FeatureExtractor(
@@ -128,7 +128,7 @@ def test_the_middle_of_a_patch_is_seen(
     assert stored[6:].tolist() == [last - first + 1] * 2
 
 
-def test_a_grey_slide_is_seen_in_equal_colours(tmp_path: Path) -> None:
+def test_grey_slides_are_expanded_to_colour(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (64, 64), dtype=np.uint8)
     tifffile.imwrite(tmp_path / "grey.tif", pixels)
     settings = {"normalise": "none", "dtype": "float32"}
@@ -138,7 +138,7 @@ def test_a_grey_slide_is_seen_in_equal_colours(tmp_path: Path) -> None:
     torch.testing.assert_close(stored[:3], torch.full((3,), int(pixels[0, 0]) / 255))
 
 
-def test_channels_must_fit(slides: dict[str, Path], tmp_path: Path) -> None:
+def test_channels_must_match(slides: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="mean has 2 values for an encoder of 3 channels"):
         untrained(mean=[0.5, 0.5])
     grey = FeatureExtractor(Corners(), name="corners", channels=1)
@@ -149,8 +149,8 @@ def test_channels_must_fit(slides: dict[str, Path], tmp_path: Path) -> None:
 def run(
     slides: dict[str, Path], folder: Path, extractor: FeatureExtractor, kill: int | None = None
 ) -> None:
-    """What a process does; after ``kill`` calls it is no more."""
-    # After a fork torch makes its pool of threads anew, and not so that two readers may do it.
+    """Extract features; the process kills itself after ``kill`` function calls."""
+    # After a fork, torch cannot create its thread pool from two reader threads.
     torch.set_num_threads(1)
     calls = 0
 
@@ -162,13 +162,13 @@ def run(
 
     begun = []
 
-    def watch(name: str, done: int, total: int) -> None:
+    def progress(name: str, done: int, total: int) -> None:
         if not done:
             begun.append(name)
 
     if kill is not None:
         sys.setprofile(count)
-    extract_features(slides, folder, extractor=extractor, open=OPEN, watch=watch)
+    extract_features(slides, folder, extractor=extractor, open_slide=OPEN, progress=progress)
     (folder.parent / f"{os.getpid()}.begun").write_text("\n".join(begun))
 
 
@@ -187,7 +187,7 @@ def calls_of_a_slide(slides: dict[str, Path], folder: Path, extractor: FeatureEx
 
     sys.setprofile(count)
     try:
-        extract_features({"s0": slides["s0"]}, folder, extractor=extractor, open=OPEN)
+        extract_features({"s0": slides["s0"]}, folder, extractor=extractor, open_slide=OPEN)
     finally:
         sys.setprofile(None)
     return calls
@@ -196,7 +196,7 @@ def calls_of_a_slide(slides: dict[str, Path], folder: Path, extractor: FeatureEx
 @forks
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("processes", [1, 2])
-def test_killed_twenty_times(
+def test_killed_processes_leave_complete_files_only(
     slides: dict[str, Path],
     extractor: FeatureExtractor,
     undisturbed: Path,
@@ -207,14 +207,14 @@ def test_killed_twenty_times(
     random = np.random.default_rng(processes)
     folder = tmp_path / "features"
     for _ in range(20 // processes):
-        # most are killed in their first slide: so there is work left for all of them
+        # most are killed in their first slide, so that slides are left for the others
         moments = random.integers(1, int(1.2 * each), processes).tolist()
         begun = [start(run, slides, folder, extractor, moment) for moment in moments]
         for process in begun:
             process.join()
             assert process.exitcode == -signal.SIGKILL
         whole = contents_of_whole(folder)
-        assert whole.items() <= contents(undisturbed).items()  # none is half-written
+        assert whole.items() <= contents(undisturbed).items()  # no file is incomplete
     assert len(whole) < COUNT
     for process in [start(run, slides, folder, extractor) for _ in range(processes)]:
         process.join()
@@ -223,7 +223,7 @@ def test_killed_twenty_times(
 
 
 def contents_of_whole(folder: Path) -> dict[str, tuple[bytes, bytes, dict[str, object]]]:
-    """The same of files that have their final name."""
+    """The same for files with their final name."""
     whole = folder.parent / "whole"
     whole.mkdir(exist_ok=True)
     for path in folder.glob("*.h5"):
@@ -243,42 +243,44 @@ def test_two_processes_share_the_slides(
         process.join()
         assert process.exitcode == 0
     begun = [(tmp_path / f"{process.pid}.begun").read_text().split() for process in processes]
-    assert sorted(begun[0] + begun[1]) == sorted(slides)  # each of them once
+    assert sorted(begun[0] + begun[1]) == sorted(slides)  # each once
     assert contents(folder) == contents(undisturbed)
 
 
-def test_what_is_done_is_not_done_again(
+def test_finished_slides_are_not_extracted_again(
     slides: dict[str, Path], extractor: FeatureExtractor, undisturbed: Path
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in undisturbed.iterdir()}
     opened: list[Path] = []
     extract_features(
-        slides, undisturbed, extractor=extractor, open=lambda p: opened.append(p) or OPEN(p)
+        slides, undisturbed, extractor=extractor, open_slide=lambda p: opened.append(p) or OPEN(p)
     )
-    assert opened == [slides["s0"]]  # one, to see that it was made in the same way
+    assert opened == [slides["s0"]]  # to compare the settings
     assert {path: path.stat().st_mtime_ns for path in undisturbed.iterdir()} == before
 
 
-def test_a_folder_has_one_encoder_and_one_grid(
+def test_a_folder_with_other_settings_is_refused(
     slides: dict[str, Path], extractor: FeatureExtractor, undisturbed: Path, tmp_path: Path
 ) -> None:
     torch.manual_seed(1)
     other = FeatureExtractor(thin_resnet(width=8), name="thin-resnet")
     with pytest.raises(ConfigError, match=r"s0\.h5 was made with encoder=thin-resnet"):
-        extract_features(slides, undisturbed, extractor=other, open=OPEN)
+        extract_features(slides, undisturbed, extractor=other, open_slide=OPEN)
     small = partial(slide_patches, resolution=Resolution(PATCH // 2))
-    with pytest.raises(ConfigError, match="patch_size=64, and now it would be 32"):
-        extract_features(slides, undisturbed, extractor=extractor, open=small)
+    with pytest.raises(ConfigError, match="patch_size=64, but this run has 32"):
+        extract_features(slides, undisturbed, extractor=extractor, open_slide=small)
     for count, coords in ((2, [[0, 0], [64, 64]]), (0, np.empty((0, 2)))):
         with h5py.File(tmp_path / "s0_patches.h5", "w") as file:
             file["coords"] = coords
         tissue = partial(OPEN, coords=tmp_path)
-        with pytest.raises(ConfigError, match=rf"s0\.h5 holds 144 patches, and now .* be {count} "):
-            extract_features(slides, undisturbed, extractor=extractor, open=tissue)
+        with pytest.raises(
+            ConfigError, match=rf"s0\.h5 holds 144 patches, but this run has {count} "
+        ):
+            extract_features(slides, undisturbed, extractor=extractor, open_slide=tissue)
     (tmp_path / "s0.h5").write_bytes((undisturbed / "s0.h5").read_bytes()[:3000])
     with pytest.raises(ConfigError, match=r"s0\.h5: .* extract it again, after deleting it"):
-        extract_features(slides, tmp_path, extractor=extractor, open=OPEN)
-    assert untrained().label == extractor.label  # the same weights have the same name
+        extract_features(slides, tmp_path, extractor=extractor, open_slide=OPEN)
+    assert untrained().label == extractor.label  # equal weights give equal labels
     assert untrained(crop=32).label != extractor.label
 
 
@@ -294,19 +296,19 @@ class TestFailures:
     ) -> None:
         out = tmp_path / "out"
         with pytest.raises(ImageError, match=r"bad\.tif") as caught:
-            extract_features(damaged, out, extractor=extractor, open=OPEN)
+            extract_features(damaged, out, extractor=extractor, open_slide=OPEN)
         assert (out / "bad.failed").read_text() == str(caught.value)
         assert [(s.name, s.state) for s in SharedFolder(out).states(damaged)] == [
             ("s0", "done"),
             ("bad", "failed"),
-            ("s1", "left"),
+            ("s1", "pending"),
         ]
 
     def test_are_skipped_and_tried_again(
         self, damaged: dict[str, Path], extractor: FeatureExtractor, tmp_path: Path
     ) -> None:
         out = tmp_path / "out"
-        skip = partial(extract_features, extractor=extractor, open=OPEN, skip_errors=True)
+        skip = partial(extract_features, extractor=extractor, open_slide=OPEN, skip_errors=True)
         states = {state.name: state for state in skip(damaged, out)}
         assert [state.state for state in states.values()] == ["done", "failed", "done"]
         assert "bad.tif" in states["bad"].note
@@ -315,7 +317,7 @@ class TestFailures:
         assert [state.state for state in skip(damaged, out)] == ["done"] * 3
         assert sorted(p.name for p in out.iterdir()) == ["bad.h5", "s0.h5", "s1.h5"]
 
-    def test_an_interruption_leaves_nothing(
+    def test_an_interruption_leaves_no_temporary_files(
         self, slides: dict[str, Path], extractor: FeatureExtractor, tmp_path: Path
     ) -> None:
         def interrupt(name: str, done: int, total: int) -> None:
@@ -323,35 +325,37 @@ class TestFailures:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            extract_features(slides, tmp_path, extractor=extractor, open=OPEN, watch=interrupt)
+            extract_features(
+                slides, tmp_path, extractor=extractor, open_slide=OPEN, progress=interrupt
+            )
         assert [path.name for path in tmp_path.iterdir()] == ["s0.h5"]
 
-    def test_an_encoder_that_gives_no_rows_is_no_fault_of_a_slide(
+    def test_an_encoder_with_a_wrong_output_shape_is_refused(
         self, slides: dict[str, Path], tmp_path: Path
     ) -> None:
         maps = FeatureExtractor(nn.Identity(), name="identity")
         with pytest.raises(ConfigError, match=r"expected one row of features for each"):
-            extract_features(slides, tmp_path, extractor=maps, open=OPEN, skip_errors=True)
+            extract_features(slides, tmp_path, extractor=maps, open_slide=OPEN, skip_errors=True)
         assert list(tmp_path.iterdir()) == []
 
-    def test_neither_is_one_that_takes_no_such_patches(
+    def test_an_encoder_that_cannot_take_the_patches_is_refused(
         self, slides: dict[str, Path], tmp_path: Path
     ) -> None:
         whole = FeatureExtractor(nn.Sequential(nn.Flatten(), nn.Linear(12, 4)), name="linear")
         said = r"linear .*cannot take patches of 64 x 64 px \(.+\): .* --crop, with a --patch-size"
         with pytest.raises(ConfigError, match=said):
-            extract_features(slides, tmp_path, extractor=whole, open=OPEN, skip_errors=True)
+            extract_features(slides, tmp_path, extractor=whole, open_slide=OPEN, skip_errors=True)
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_slide_taken_over_is_left_to_the_other(
+def test_a_slide_that_another_process_took_over_is_left_to_it(
     slides: dict[str, Path],
     extractor: FeatureExtractor,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A machine wakes up: another has taken it for dead and does its slide."""
-    monkeypatch.setattr("ips.slides.sharing._BEAT", 0)
+    """A machine wakes up after another has taken it for dead."""
+    monkeypatch.setattr("ips.slides.sharing._REFRESH_SECONDS", 0)
 
     def lose(name: str, done: int, total: int) -> None:
         if name == "s0":
@@ -360,7 +364,7 @@ def test_a_slide_taken_over_is_left_to_the_other(
             claim.file.write_text('{"host": "elsewhere", "pid": 1}')
 
     two = {name: slides[name] for name in ("s0", "s1")}
-    states = extract_features(two, tmp_path, extractor=extractor, open=OPEN, watch=lose)
+    states = extract_features(two, tmp_path, extractor=extractor, open_slide=OPEN, progress=lose)
     assert [(s.state, s.note) for s in states] == [
         ("working", "process 1 on elsewhere"),
         ("done", ""),

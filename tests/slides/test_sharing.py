@@ -1,4 +1,4 @@
-"""Who may work on a slide: one process at a time, whatever became of the others."""
+"""Claims: one live process at a time works on a slide."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ips.slides import sharing as claims
+from ips.slides import sharing
 from ips.slides.sharing import Claim, ClaimLostError, SharedFolder, SlideState
 
 
@@ -22,9 +22,9 @@ def shared(tmp_path: Path) -> SharedFolder:
 
 
 def claimed(shared: SharedFolder, name: str = "a", age: float = 0, **changes: Any) -> Claim:
-    """A claim that another process made, ``age`` seconds ago."""
+    """A claim of another process, refreshed ``age`` seconds ago."""
     claim = Claim(shared.folder, name)
-    assert claim.make()
+    assert claim.acquire()
     owner = claim.owner()
     assert owner is not None
     claim.file.write_text(json.dumps(owner | changes))
@@ -32,8 +32,8 @@ def claimed(shared: SharedFolder, name: str = "a", age: float = 0, **changes: An
     return claim
 
 
-def ended() -> int:
-    """The number of a process that is no more."""
+def dead_process() -> int:
+    """The number of a dead process."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid
@@ -43,143 +43,143 @@ def names(shared: SharedFolder) -> list[str]:
     return sorted(path.name for path in shared.folder.iterdir())
 
 
-def test_one_has_it(shared: SharedFolder) -> None:
-    claim = shared.take("a")
+def test_only_one_process_can_claim_a_slide(shared: SharedFolder) -> None:
+    claim = shared.claim("a")
     assert claim is not None
-    assert shared.take("a") is None
-    assert shared.take("b") is not None
+    assert shared.claim("a") is None
+    assert shared.claim("b") is not None
     claim.release()
     assert names(shared) == ["b.claim"]
-    assert shared.take("a") is not None
+    assert shared.claim("a") is not None
 
 
 @pytest.mark.parametrize(
     ("age", "changes", "stale"),
     [
-        (0, {"pid": os.getppid(), "id": "x"}, False),  # a process of this machine that lives
+        (0, {"pid": os.getppid(), "id": "x"}, False),  # a live process of this machine
         (0, {"host": "elsewhere", "pid": 1}, False),
         (500, {"host": "elsewhere", "pid": 1}, False),
-        (700, {"host": "elsewhere", "pid": 1}, True),  # silent for more than ten minutes
+        (700, {"host": "elsewhere", "pid": 1}, True),  # not refreshed for more than ten minutes
         (700, {"pid": os.getppid(), "id": "x"}, True),
-        (0, {"id": "of an earlier process"}, True),  # that had the number of this one
+        (0, {"id": "of an earlier process"}, True),  # with the number of this one
         (0, {"namespace": "pid:[1]", "id": "x"}, False),  # the same number in another container
     ],
 )
-def test_a_claim_stands_while_its_process_does(
+def test_a_claim_holds_while_its_process_lives(
     shared: SharedFolder, age: float, changes: dict[str, Any], stale: bool
 ) -> None:
     claimed(shared, age=age, **changes)
-    assert shared.states()[0].state == ("left" if stale else "working")
-    taken = shared.take("a")
+    assert shared.states()[0].state == ("pending" if stale else "working")
+    taken = shared.claim("a")
     assert (taken is not None) == stale
     assert taken is None or taken.is_mine()
     assert names(shared) == ["a.claim"]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="only its silence tells there")
-def test_that_of_a_process_that_was_killed_is_taken_over_at_once(shared: SharedFolder) -> None:
-    claimed(shared, pid=ended(), id="x")
-    (shared.folder / ".a.h5.0123abcd.part").touch()  # what it was writing
+@pytest.mark.skipif(sys.platform == "win32", reason="a dead process is not detected there")
+def test_the_claim_of_a_killed_process_is_taken_over_at_once(shared: SharedFolder) -> None:
+    claimed(shared, pid=dead_process(), id="x")
+    (shared.folder / ".a.h5.0123abcd.part").touch()  # its temporary file
     (shared.folder / ".ab.h5.0123abcd.part").touch()  # of another slide
-    assert shared.take("a") is not None
+    assert shared.claim("a") is not None
     assert names(shared) == [".ab.h5.0123abcd.part", "a.claim"]
 
 
-def test_a_claim_that_cannot_be_read_stands_for_a_while(shared: SharedFolder) -> None:
+def test_an_unreadable_claim_holds_until_it_is_stale(shared: SharedFolder) -> None:
     claim = Claim(shared.folder, "a")
     claim.file.touch()
-    assert shared.take("a") is None
+    assert shared.claim("a") is None
     assert shared.states() == [SlideState("a", "working", "process unknown on another machine")]
     os.utime(claim.file, (0, 0))
-    assert shared.take("a") is not None
+    assert shared.claim("a") is not None
 
 
-def test_one_that_another_has_just_taken_over_is_given_back(
+def test_a_claim_that_another_process_just_took_over_is_given_back(
     shared: SharedFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two see the claim of a dead process; the slower one must not take that of the faster."""
+    """Two processes see the claim of a dead one; the slower must not take the faster one's."""
     claim = claimed(shared, host="elsewhere", age=700)
-    look = Claim.is_stale
+    is_stale = Claim.is_stale
 
     def slow(self: Claim, owner: dict[str, Any]) -> bool:
-        stale = look(self, owner)
+        stale = is_stale(self, owner)
         self.file.write_text(json.dumps(owner | {"host": "the faster one"}))
         return stale
 
     monkeypatch.setattr(Claim, "is_stale", slow)
-    assert shared.take("a") is None
+    assert shared.claim("a") is None
     assert json.loads(claim.file.read_text())["host"] == "the faster one"
     assert names(shared) == ["a.claim"]
 
 
-def test_one_that_another_takes_while_it_is_renamed_is_left_to_it(
+def test_a_claim_that_another_process_takes_during_the_rename_is_lost(
     shared: SharedFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who has the slide removes what others left of it: also what we have just renamed."""
+    """The owner removes all leftovers of the slide, also the file that we just renamed."""
     claimed(shared, host="elsewhere", age=700)
-    look, faster = claims._same, []
+    is_claim_of, faster = sharing._is_claim_of, []
 
-    def slow(file: Path, owner: dict[str, Any]) -> bool:
-        faster.append(shared.take("a"))
+    def slow(owner: dict[str, Any], file: Path) -> bool:
+        faster.append(shared.claim("a"))
         assert not file.exists()
-        return look(file, owner)
+        return is_claim_of(owner, file)
 
-    monkeypatch.setattr(claims, "_same", slow)
-    assert shared.take("a") is None
+    monkeypatch.setattr(sharing, "_is_claim_of", slow)
+    assert shared.claim("a") is None
     assert [claim is not None and claim.is_mine() for claim in faster] == [True]
     assert names(shared) == ["a.claim"]
 
 
-def test_without_links_a_claim_is_still_made_once(
+def test_claims_are_exclusive_on_a_file_system_without_links(
     shared: SharedFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*paths: Path) -> None:
         raise PermissionError("no links here")
 
     monkeypatch.setattr(os, "link", refuse)
-    assert shared.take("a") is not None
+    assert shared.claim("a") is not None
     monkeypatch.setattr(Claim, "owner", lambda self: None)  # as if another made it just now
-    assert shared.take("a") is None
+    assert shared.claim("a") is None
     assert names(shared) == ["a.claim"]
 
 
-def test_a_beat_renews_it_or_tells_that_it_is_lost(
+def test_refresh_renews_a_claim_or_reports_its_loss(
     shared: SharedFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claim = shared.take("a")
+    claim = shared.claim("a")
     assert claim is not None
     os.utime(claim.file, (0, 0))
-    claim.beat()  # too soon to say anything
+    claim.refresh()  # too early
     assert claim.file.stat().st_mtime == 0
-    monkeypatch.setattr(claims, "_BEAT", 0)
-    claim.beat()
+    monkeypatch.setattr(sharing, "_REFRESH_SECONDS", 0)
+    claim.refresh()
     assert time.time() - claim.file.stat().st_mtime < 60
     claim.file.write_text('{"host": "elsewhere"}')
     with pytest.raises(ClaimLostError):
-        claim.beat()
-    claim.release()  # of the other it stays
+        claim.refresh()
+    claim.release()  # the other process keeps it
     assert names(shared) == ["a.claim"]
 
 
-def test_what_is_done_is_nobodys(shared: SharedFolder) -> None:
+def test_finished_slides_cannot_be_claimed(shared: SharedFolder) -> None:
     shared.features("a").touch()
-    assert shared.take("a") is None
-    claimed(shared, pid=ended(), id="x")  # killed between finishing the slide and saying so
+    assert shared.claim("a") is None
+    claimed(shared, pid=dead_process(), id="x")  # killed before it released the claim
     for left in ("a.failed", ".a.claim.0123abcd.part", ".b.h5.0123abcd.part"):
         (shared.folder / left).touch()
-    shared.sweep()
+    shared.remove_leftovers()
     assert names(shared) == [".b.h5.0123abcd.part", "a.h5"]
-    assert shared.states(["a", "b"]) == [SlideState("a", "done"), SlideState("b", "left")]
+    assert shared.states(["a", "b"]) == [SlideState("a", "done"), SlideState("b", "pending")]
 
 
-def test_what_was_given_up_is_tried_by_the_next_run(shared: SharedFolder) -> None:
-    for name, verdict in (("a", "failed"), ("b", "empty")):
-        claim = shared.take(name)
+def test_failed_and_empty_slides_are_left_to_the_next_run(shared: SharedFolder) -> None:
+    for name, outcome in (("a", "failed"), ("b", "empty")):
+        claim = shared.claim(name)
         assert claim is not None
         with claim:
-            claim.give_up(verdict, f"{name} is no good")  # type: ignore[arg-type]
-        os.utime(claim.verdicts[verdict], (time.time() + 1,) * 2)  # type: ignore[index]
-        assert shared.take(name) is None
+            claim.record(outcome, f"{name} is no good")  # type: ignore[arg-type]
+        os.utime(claim.outcomes[outcome], (time.time() + 1,) * 2)  # type: ignore[index]
+        assert shared.claim(name) is None
     assert shared.states() == [
         SlideState("a", "failed", "a is no good"),
         SlideState("b", "empty", "b is no good"),
@@ -187,6 +187,6 @@ def test_what_was_given_up_is_tried_by_the_next_run(shared: SharedFolder) -> Non
     for path in shared.folder.iterdir():
         os.utime(path, (time.time() - 1,) * 2)
     later = SharedFolder(shared.folder)
-    assert later.take("a") is not None
-    assert later.take("b") is not None
+    assert later.claim("a") is not None
+    assert later.claim("b") is not None
     assert names(shared) == ["a.claim", "b.claim"]

@@ -123,7 +123,7 @@ def features(
         whole = bar.add_task("slides", total=len(files), note="")
         slide = bar.add_task("patches", total=None, note="")
 
-        def watch(name: str, done: int, total: int) -> None:
+        def progress(name: str, done: int, total: int) -> None:
             if not done:
                 finished = sum((out / f"{file}.h5").exists() for file in files)
                 bar.update(whole, completed=finished)
@@ -135,9 +135,9 @@ def features(
                 files,
                 out,
                 extractor=extractor,
-                open=partial(slide_patches, resolution=resolution, coords=coords),
+                open_slide=partial(slide_patches, resolution=resolution, coords=coords),
                 skip_errors=skip_errors,
-                watch=watch,
+                progress=progress,
             )
         except KeyboardInterrupt:
             raise KeyboardInterrupt("the same command goes on where this stopped") from None
@@ -176,7 +176,7 @@ def _show(states: Sequence[SlideState], folder: Path) -> None:
         "empty": "without tissue",
         "failed": "failed",
         "working": "being worked on",
-        "left": "left",
+        "pending": "left",
     }
     rows = [(s.name, words[s.state], s.note) for s in states if s.state != "done"]
     if rows:

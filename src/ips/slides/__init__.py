@@ -1,1 +1,1 @@
-"""Whole slides: stored patch locations, feature extraction, sharing work between processes."""
+"""Whole slides: tissue, stored coordinates, feature extraction, work shared by processes."""

@@ -1,11 +1,10 @@
-"""Every patch of a slide through an encoder, once and for all, into one HDF5 file a slide.
+"""Feature extraction: embed every patch of a slide once and store the result, one HDF5 file each.
 
-The paper crops the middle 224 x 224 px of a patch, takes the 2,048 features of a ResNet-50,
-normalizes and stores them (Appendix D.6). Ours are normalized to length 1, which the note of the
-encoder in a file says.
+The paper crops the central 224 x 224 px of a patch, takes the 2,048 features of a ResNet-50,
+normalizes and stores them (Appendix D.6). We scale them to length 1 by default.
 
-Which patches go through the encoder together depends on their numbers alone, so a slide's features
-are the same whatever was interrupted, and whoever makes them.
+Patches are grouped into batches by index only. The features of a slide are therefore the same
+after any interruption and in any process.
 Letters: n patches, C channels, D features.
 """
 
@@ -27,28 +26,29 @@ from ips.nn import evaluating
 from ips.nn.embedding import SelectionEncoder, micro_batch
 from ips.patches import Coords, FeatureWriter, ImagePatches, open_features, prefetch
 from ips.slides.coords import NoTissueError
+from ips.slides.listing import SlideProgress
 from ips.slides.sharing import Claim, ClaimLostError, SharedFolder, SlideState
 
 CROP = 224
-"""Side of the middle of a patch that the encoder sees; the paper's."""
+"""Side of the centre crop of a patch, as in the paper."""
 
 Normalise = Literal["l2", "none"]
 Dtype = Literal["float16", "float32"]
-Watch = Callable[[str, int, int], None]
-"""Called with the name of a slide, the number of its patches done and of all of them."""
+SlideOpener = Callable[[Path], ImagePatches]
 
 
 class FeatureExtractor:
-    """Turns patches into the features that are stored.
+    """Turns patches into features and stores them.
 
     Args:
-        encoder: from ``(n, C, h, w)`` to ``(n, D)``, on the device where it is to run.
-        name: what to call it in the files.
-        channels: C; one of grey slides is repeated for an encoder of colours.
-        mean, std: of the pixels between 0 and 1 that it was trained on, per channel or one for all.
-        crop: side of the middle of a patch that it sees; of a smaller patch, or with None, all.
-        normalise: ``l2`` for features of length 1, ``none`` for what the encoder gives.
-        dtype: in which features are stored.
+        encoder: network from ``(n, C, h, w)`` to ``(n, D)``, on the device where it runs.
+        name: name of the encoder in the feature files.
+        channels: C; grey slides are expanded to C channels.
+        mean, std: mean and standard deviation of pixels between 0 and 1, per channel or one for
+            all channels.
+        crop: side of the centre crop; smaller patches, or all with None, are used whole.
+        normalise: ``l2`` scales features to length 1, ``none`` keeps the encoder's output.
+        dtype: type of the stored features.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class FeatureExtractor:
         normalise: Normalise = "l2",
         dtype: Dtype = "float16",
     ) -> None:
-        for what, values in (("mean", mean), ("std", std)):
+        for key, values in (("mean", mean), ("std", std)):
             if len(values) not in (1, channels):
                 raise ConfigError(
-                    f"{what} has {len(values)} values for an encoder of {channels} channels: give "
+                    f"{key} has {len(values)} values for an encoder of {channels} channels: give "
                     "one for each, or one for all"
                 )
         self.encoder, self.channels, self.crop = encoder, channels, crop
@@ -78,20 +78,20 @@ class FeatureExtractor:
         )
         self._format = memory_format(encoder)
         self._fast = SelectionEncoder(self._prepare)
-        self._settled = False
+        self._warm = False
         weights = _fingerprint(encoder, [*mean, *std])
         self.label = f"{name} {weights}, crop {crop}, {normalise}, {dtype}"
-        """The encoder as the files note it: two runs with the same label give the same features."""
+        """Description in the feature files; equal labels mean equal features."""
 
     def write(
         self, source: ImagePatches, path: Path, *, progress: Callable[[int], None] | None = None
     ) -> None:
-        """Store the features of all patches of ``source``; the file appears when it is whole."""
+        """Store the features of all patches of ``source`` at ``path``, atomically."""
         image = source.image
         if image.channels not in (1, self.channels):
             raise PatchError(
                 f"{source.name} has {image.channels} channels but the encoder takes "
-                f"{self.channels}: take one that was trained on colours"
+                f"{self.channels}: use an encoder that was trained on colour images"
             )
         writer = FeatureWriter(
             path,
@@ -103,7 +103,7 @@ class FeatureExtractor:
             dtype=self.dtype,
         )
         with evaluating(self.encoder), writer:
-            self._settle(source.shape)
+            self._warm_up(source.shape)
             embed = self._fast.begin(self.encoder)
             size = micro_batch(self._cropped_shape(source.shape), self.device)
             for indices, patches in prefetch(source, size=size, device=self.device):
@@ -118,27 +118,27 @@ class FeatureExtractor:
                 if progress is not None:
                     progress(writer.count)
 
-    def _settle(self, shape: tuple[int, ...]) -> None:
-        """Let the fast copy of the encoder prove itself on noise, not on what slide comes first."""
-        if not self._settled:
-            noise = torch.Generator().manual_seed(0)
-            patch = torch.randint(256, (1, *shape), generator=noise).to(torch.uint8)
-            try:
-                self._fast.begin(self.encoder)(self._cropped(patch.to(self.device)))
-            except (IPSError, torch.cuda.OutOfMemoryError):
-                raise
-            except Exception as error:  # encoders of others raise anything
-                _, h, w = self._cropped_shape(shape)
-                reason = str(error).partition("\n")[0] or type(error).__name__
-                raise ConfigError(
-                    f"{self.label}: the encoder cannot take patches of {w} x {h} px ({reason}): "
-                    "give the size that it was made for as --crop, with a --patch-size of at least "
-                    "that"
-                ) from error
-            self._settled = True
+    def _warm_up(self, shape: tuple[int, ...]) -> None:
+        """Let the fast encoder check itself on noise, so that no slide influences the outcome."""
+        if self._warm:
+            return
+        generator = torch.Generator().manual_seed(0)
+        noise = torch.randint(256, (1, *shape), generator=generator).to(torch.uint8)
+        try:
+            self._fast.begin(self.encoder)(self._cropped(noise.to(self.device)))
+        except (IPSError, torch.cuda.OutOfMemoryError):
+            raise
+        except Exception as error:  # third-party encoders raise any type
+            _, h, w = self._cropped_shape(shape)
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            raise ConfigError(
+                f"{self.label}: the encoder cannot take patches of {w} x {h} px ({reason}): give "
+                "its input size as --crop, with a --patch-size of at least that"
+            ) from error
+        self._warm = True
 
     def _cropped(self, patches: Tensor) -> Tensor:
-        """The middle of patches ``(n, C, h, w)``."""
+        """Centre crop of patches ``(n, C, h, w)``."""
         _, h, w = self._cropped_shape(patches.shape[1:])
         top, left = (patches.shape[2] - h) // 2, (patches.shape[3] - w) // 2
         return patches[:, :, top : top + h, left : left + w]
@@ -148,7 +148,7 @@ class FeatureExtractor:
         return channels, *(side if self.crop is None else min(side, self.crop) for side in sides)
 
     def _prepare(self, patches: Tensor) -> Tensor:
-        """Stored pixels to what the encoder takes; grey ones as equal colours."""
+        """Standardize pixels for the encoder; a grey channel is expanded."""
         if patches.shape[1] == 1:
             patches = patches.expand(-1, self.channels, -1, -1)
         x = (patches.to(self._mean.dtype) / 255 - self._mean) / self._std
@@ -160,114 +160,113 @@ def extract_features(
     folder: str | Path,
     *,
     extractor: FeatureExtractor,
-    open: Callable[[Path], ImagePatches],
+    open_slide: SlideOpener,
     skip_errors: bool = False,
-    watch: Watch | None = None,
+    progress: SlideProgress | None = None,
 ) -> list[SlideState]:
-    """Store the features of slides, one file each, beside any number of processes that do so too.
+    """Store the features of slides, sharing the work with other processes on the same folder.
 
-    Slides that are done are passed over; so are those that another process is at work on, unless
-    that turns out to be no more. What failed in an earlier run is tried again.
+    Finished slides are skipped. Slides that another process works on are skipped too, unless that
+    process dies. Slides that failed in an earlier run are tried again.
 
     Args:
-        slides: by the name of their feature file.
-        folder: for the files.
-        extractor: makes the features.
-        open: makes the patches of a slide.
-        skip_errors: go on after a slide that cannot be done. One without tissue never stops the
-            others.
-        watch: is told how far it is.
+        slides: files by the name of the feature file.
+        folder: output folder.
+        extractor: computes the features.
+        open_slide: opens the patches of a slide.
+        skip_errors: continue after a slide that fails. A slide without tissue is never an error.
+        progress: callback that receives the name of the slide, the patches done and all patches.
 
     Returns:
-        how far each of the slides is in the end.
+        The state of each slide at the end.
     """
     shared = SharedFolder(folder)
-    _check_same(shared, slides, extractor, open)
+    _check_settings(shared, slides, extractor, open_slide)
 
     def write(claim: Claim) -> None:
-        with open(slides[claim.name]) as source:
+        with open_slide(slides[claim.name]) as source:
 
-            def progress(done: int) -> None:
-                claim.beat()
-                if watch is not None:
-                    watch(claim.name, done, len(source))
+            def report(done: int) -> None:
+                claim.refresh()
+                if progress is not None:
+                    progress(claim.name, done, len(source))
 
-            progress(0)
-            extractor.write(source, shared.features(claim.name), progress=progress)
+            report(0)
+            extractor.write(source, shared.features(claim.name), progress=report)
 
-    left, before = set(slides), len(slides) + 1
-    while len(left) < before:  # until nothing can be taken, also of what others have dropped
-        before = len(left)
-        for name in [name for name in slides if name in left]:
-            claim = shared.take(name)
+    pending, before = set(slides), len(slides) + 1
+    while len(pending) < before:  # repeat, because other processes may drop slides
+        before = len(pending)
+        for name in [name for name in slides if name in pending]:
+            claim = shared.claim(name)
             if claim is None:
                 continue
-            left.remove(name)
+            pending.remove(name)
             with claim:
                 error = _attempt(claim, write)
             if error is not None and not skip_errors:
                 raise error
-    shared.sweep()
+    shared.remove_leftovers()
     return shared.states(slides)
 
 
 def _attempt(claim: Claim, write: Callable[[Claim], None]) -> IPSError | None:
-    """Do a slide; what is wrong with it is noted in the folder, and returned."""
+    """Process a slide; a failure is recorded in the folder and returned."""
     try:
         write(claim)
     except ClaimLostError:
         return None
     except NoTissueError as error:
-        claim.give_up("empty", str(error))
+        claim.record("empty", str(error))
     except (ImageError, PatchError) as error:
-        if not claim.is_mine():  # what we wrote was swept away: it is another's slide now
+        if not claim.is_mine():  # another process took over and removed our temporary file
             return None
-        claim.give_up("failed", str(error))
+        claim.record("failed", str(error))
         return error
     return None
 
 
-def _check_same(
+def _check_settings(
     shared: SharedFolder,
     slides: Mapping[str, Path],
     extractor: FeatureExtractor,
-    open: Callable[[Path], ImagePatches],
+    open_slide: SlideOpener,
 ) -> None:
-    """What is in the folder was made as the rest is going to be; one slide speaks for all."""
+    """Check that the folder was made with the same settings, by the first finished slide."""
     name = next((name for name in slides if shared.features(name).exists()), None)
     if name is None:
         return
+    file = shared.features(name)
     try:
-        bag = open_features(shared.features(name))
+        bag = open_features(file)
     except PatchError as error:
         raise ConfigError(f"{error}, after deleting it") from error
-    made = bag.attributes
     coords: Coords | None = None
-    now: dict[str, object] = {"encoder": extractor.label}
+    settings: dict[str, object] = {"encoder": extractor.label}
     try:
-        with open(slides[name]) as source:
-            now |= {"patch_size": source.patch_size, "patch_size_level0": source.extent}
+        with open_slide(slides[name]) as source:
+            settings |= {"patch_size": source.patch_size, "patch_size_level0": source.extent}
             coords = source.coords
     except NoTissueError:
         coords = np.empty((0, 2), np.int64)
-    except IPSError:  # the slide is no longer there: what was made of it stays
+    except IPSError:  # the slide is gone: keep its features
         pass
-    for what, value in now.items():
-        if made.get(what) != value:
+    remedy = "give another output folder, or the same settings"
+    for key, value in settings.items():
+        if bag.attributes.get(key) != value:
             raise ConfigError(
-                f"{shared.features(name)} was made with {what}={made.get(what)}, and now it would "
-                f"be {value}: give another folder to write to, or the settings of that one"
+                f"{file} was made with {key}={bag.attributes.get(key)}, but this run has {value}: "
+                f"{remedy}"
             )
     if coords is not None and not np.array_equal(bag.coords, coords):
         raise ConfigError(
-            f"{shared.features(name)} holds {len(bag):,} patches, and now there would be "
-            f"{len(coords):,} at other places: give another folder to write to, or the settings of "
-            "that one"
+            f"{file} holds {len(bag):,} patches, but this run has {len(coords):,} at other "
+            f"coordinates: {remedy}"
         )
 
 
 def _fingerprint(encoder: nn.Module, numbers: Sequence[float]) -> str:
-    """Short, and different for other weights."""
+    """Short hash of the weights and ``numbers``."""
     digest = hashlib.sha256(repr(numbers).encode())
     for name, tensor in encoder.state_dict().items():
         digest.update(name.encode())

@@ -1,15 +1,15 @@
-"""Several processes, on one machine or on many, share a folder of slides without a scheduler.
+"""Share a folder of slides between processes on one or many machines, without a scheduler.
 
-What is known of a slide stands beside its features:
+The state of a slide is stored beside its features:
 
-    slide.h5      done: the file gets this name when it is whole
-    slide.claim   a process is at work on it; the file's time is when it last said so
-    slide.failed  why it could not be done, in a sentence
-    slide.empty   why there is nothing to do
+    slide.h5      finished; the file appears when it is complete
+    slide.claim   a process works on it and refreshes the file's modification time
+    slide.failed  it failed; one sentence says why
+    slide.empty   it has no tissue; one sentence says why
 
-Making a claim, and renaming away that of a process which is no more, are things that one process
-only can do. Should two ever work on the same slide (a machine sleeps and wakes up), both write the
-same file under names of their own, and rename it: nothing is lost and nothing is half-made.
+Only one process can create a claim, and only one can rename the claim of a dead process away. If
+two processes ever work on the same slide (a machine sleeps and wakes up), both write the same
+content to temporary files of their own and rename them: nothing is lost or incomplete.
 """
 
 from __future__ import annotations
@@ -28,18 +28,22 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from uuid import uuid4
 
-State = Literal["done", "empty", "failed", "working", "left"]
-Verdict = Literal["empty", "failed"]
+from ips.files import write_text
 
-_BEAT = 30.0  # seconds after which a process says again that it is at work
-_SILENCE = 600.0  # seconds after which one that does not is taken to be no more
-_ID = uuid4().hex
-_LEFT_OVER = re.compile(r"\.(.+)\.(?:h5|claim)\.[0-9a-f]{8}\.part|(.+)\.(?:claim|empty|failed)")
+State = Literal["done", "empty", "failed", "working", "pending"]
+Outcome = Literal["empty", "failed"]
+
+_REFRESH_SECONDS = 30.0
+_STALE_SECONDS = 600.0  # a claim that was not refreshed for so long belongs to a dead process
+_PROCESS_ID = uuid4().hex
+_LEFTOVER = re.compile(
+    r"\.(.+)\.(?:h5|claim|empty|failed)\.[0-9a-f]{8,32}\.part|(.+)\.(?:claim|empty|failed)"
+)
 
 
 @dataclass(frozen=True)
 class SlideState:
-    """How far a slide is; ``note`` says why it failed or is empty, or who is at work on it."""
+    """State of a slide; ``note`` says why it failed or is empty, or which process works on it."""
 
     name: str
     state: State
@@ -47,44 +51,44 @@ class SlideState:
 
 
 class ClaimLostError(Exception):
-    """Another process took this one to be no more, and does the slide itself."""
+    """Another process took this one for dead and took the slide over."""
 
 
 class SharedFolder:
-    """The folder of features that processes share; it is made where it is missing."""
+    """A folder of features that several processes fill; it is created if missing."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._began = time.time()
+        self._started = time.time()
 
     def features(self, name: str) -> Path:
-        """Where the features of a slide are once they are whole."""
+        """Path of the feature file of a slide."""
         return self.folder / f"{name}.h5"
 
-    def take(self, name: str) -> Claim | None:
-        """The claim on a slide, or None where it is done, or another's to do.
+    def claim(self, name: str) -> Claim | None:
+        """Claim a slide; None if it is finished, or another process works on it.
 
-        A slide that was given up since this process began is left to the next run.
+        A slide that failed or was empty since this object was created is left to the next run.
         """
         claim = Claim(self.folder, name)
-        if self.features(name).exists() or self._is_given_up(name) or not claim.make():
+        if self.features(name).exists() or self._has_outcome(name) or not claim.acquire():
             return None
-        if self.features(name).exists():  # finished by another between the first look and now
+        if self.features(name).exists():  # finished by another process in the meantime
             claim.release()
             return None
         claim.clean()
         return claim
 
-    def sweep(self) -> None:
-        """Remove what processes that are no more have left beside slides that are done."""
+    def remove_leftovers(self) -> None:
+        """Remove the files that dead processes left beside finished slides."""
         for file in list(self.folder.iterdir()):
-            found = _LEFT_OVER.fullmatch(file.name)
-            if found is not None and self.features(found[1] or found[2]).exists():
+            match = _LEFTOVER.fullmatch(file.name)
+            if match is not None and self.features(match[1] or match[2]).exists():
                 file.unlink(missing_ok=True)
 
     def states(self, names: Iterable[str] | None = None) -> list[SlideState]:
-        """How far these slides are; by default all that have left a trace in the folder."""
+        """States of the given slides; by default of all slides that have a file in the folder."""
         if names is None:
             files = [file for file in self.folder.iterdir() if not file.name.startswith(".")]
             kinds = (".h5", ".claim", ".empty", ".failed")
@@ -98,45 +102,45 @@ class SharedFolder:
         if (owner := claim.owner()) is not None and not claim.is_stale(owner):
             host, pid = owner.get("host", "another machine"), owner.get("pid", "unknown")
             return SlideState(name, "working", f"process {pid} on {host}")
-        for verdict, file in claim.verdicts.items():
-            with suppress(FileNotFoundError):  # there is none, or it is just being removed
-                return SlideState(name, verdict, file.read_text(encoding="utf-8"))
-        return SlideState(name, "left")
-
-    def _is_given_up(self, name: str) -> bool:
-        for file in Claim(self.folder, name).verdicts.values():
+        for outcome, file in claim.outcomes.items():
             with suppress(FileNotFoundError):
-                return file.stat().st_mtime >= self._began
+                return SlideState(name, outcome, file.read_text(encoding="utf-8"))
+        return SlideState(name, "pending")
+
+    def _has_outcome(self, name: str) -> bool:
+        for file in Claim(self.folder, name).outcomes.values():
+            with suppress(FileNotFoundError):
+                return file.stat().st_mtime >= self._started
         return False
 
 
 class Claim:
-    """What one process has on a slide while it works on it; leaving a ``with`` block gives it up.
+    """The right of one process to work on a slide; use it as a context manager.
 
     Args:
-        folder: that is shared.
-        name: of the slide.
+        folder: shared folder.
+        name: name of the slide.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name, self._folder = name, folder
         self.file = folder / f"{name}.claim"
-        kinds: tuple[Verdict, ...] = ("empty", "failed")
-        self.verdicts = {kind: folder / f"{name}.{kind}" for kind in kinds}
-        self._own = _this_process()
-        self._said = 0.0
+        kinds: tuple[Outcome, ...] = ("empty", "failed")
+        self.outcomes = {kind: folder / f"{name}.{kind}" for kind in kinds}
+        self._me = _this_process()
+        self._refreshed = 0.0
 
-    def make(self) -> bool:
-        """Make the claim, where there is none or only one of a process that is no more."""
+    def acquire(self) -> bool:
+        """Create the claim, unless another live process has it."""
         owner = self.owner()
         if owner is not None and not (self.is_stale(owner) and self._remove(owner)):
             return False
         part = self._part()
-        text = json.dumps(self._own)
+        text = json.dumps(self._me)
         part.write_text(text, encoding="utf-8")
         try:
-            os.link(part, self.file)  # with its content or not at all, and only where there is none
-        except (FileExistsError, FileNotFoundError):  # another was faster
+            os.link(part, self.file)  # complete, and only if there is no such file
+        except (FileExistsError, FileNotFoundError):  # another process was faster
             return False
         except OSError:  # a file system without links
             try:
@@ -146,44 +150,42 @@ class Claim:
                 return False
         finally:
             part.unlink(missing_ok=True)
-        self._said = time.monotonic()
+        self._refreshed = time.monotonic()
         return True
 
-    def beat(self) -> None:
-        """Say that the work goes on; call it often, it does nothing most of the time."""
-        if time.monotonic() - self._said < _BEAT:
+    def refresh(self) -> None:
+        """Show that the process is alive; cheap to call often."""
+        if time.monotonic() - self._refreshed < _REFRESH_SECONDS:
             return
-        self._said = time.monotonic()
+        self._refreshed = time.monotonic()
         if not self.is_mine():
             raise ClaimLostError(self.name)
         os.utime(self.file)
 
-    def give_up(self, verdict: Verdict, reason: str) -> None:
-        """Note why the slide could not be done."""
-        part = self._part()
-        part.write_text(reason, encoding="utf-8")
-        part.replace(self.verdicts[verdict])
+    def record(self, outcome: Outcome, reason: str) -> None:
+        """Record why the slide has no features."""
+        write_text(self.outcomes[outcome], reason)
 
     def clean(self) -> None:
-        """Remove what earlier attempts left: the slide is ours, so none of it is in use."""
-        for file in self.verdicts.values():
+        """Remove the files of earlier attempts; nobody else uses them while we have the claim."""
+        for file in self.outcomes.values():
             file.unlink(missing_ok=True)
         for file in list(self._folder.iterdir()):
-            found = _LEFT_OVER.fullmatch(file.name)
-            if found is not None and found[1] == self.name:
+            match = _LEFTOVER.fullmatch(file.name)
+            if match is not None and match[1] == self.name:
                 file.unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Give it up."""
+        """Give the claim up, if it is still ours."""
         if self.is_mine():
             self.file.unlink(missing_ok=True)
 
     def is_mine(self) -> bool:
-        """Whether no other process has taken it over."""
-        return self.owner() == self._own
+        """Whether no other process has taken the slide over."""
+        return self.owner() == self._me
 
     def owner(self) -> dict[str, Any] | None:
-        """Who has the claim: nothing is known of one that cannot be read, None if nobody has."""
+        """The process that has the claim: None if nobody has, empty if the file is unreadable."""
         try:
             owner = json.loads(self.file.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -193,15 +195,14 @@ class Claim:
         return owner if isinstance(owner, dict) else {}
 
     def is_stale(self, owner: dict[str, Any]) -> bool:
-        """Whether that process is no more, by what can be known from here."""
-        own = self._own
-        if all(owner.get(key) == own[key] for key in ("host", "namespace")):
-            if owner.get("pid") == own["pid"]:
-                return owner != own  # of an earlier process that had this one's number
+        """Whether the owner is dead, as far as this process can know."""
+        if all(owner.get(key) == self._me[key] for key in ("host", "namespace")):
+            if owner.get("pid") == self._me["pid"]:
+                return owner != self._me  # an earlier process had our process number
             if not _is_alive(owner.get("pid")):
                 return True
         try:
-            return time.time() - self.file.stat().st_mtime > _SILENCE
+            return time.time() - self.file.stat().st_mtime > _STALE_SECONDS
         except FileNotFoundError:
             return True
 
@@ -217,17 +218,17 @@ class Claim:
         self.release()
 
     def _remove(self, owner: dict[str, Any]) -> bool:
-        """Rename the claim of ``owner`` away; False where another was faster."""
+        """Rename the claim of ``owner`` away; False if another process was faster."""
         aside = self._part()
         try:
             self.file.rename(aside)
         except FileNotFoundError:
             return False
-        if _same(aside, owner):
+        if _is_claim_of(owner, aside):
             aside.unlink(missing_ok=True)
             return True
-        # Another took it over between our look and the renaming, and is at work: give it back.
-        with suppress(FileNotFoundError):  # that one has cleaned up after us
+        # Another live process took the claim over before we renamed it: give it back.
+        with suppress(FileNotFoundError):  # that process has already cleaned up
             aside.rename(self.file)
         return False
 
@@ -235,7 +236,7 @@ class Claim:
         return self._folder / f".{self.file.name}.{uuid4().hex[:8]}.part"
 
 
-def _same(file: Path, owner: dict[str, Any]) -> bool:
+def _is_claim_of(owner: dict[str, Any], file: Path) -> bool:
     try:
         return bool(json.loads(file.read_text(encoding="utf-8")) == owner)
     except FileNotFoundError:
@@ -245,22 +246,22 @@ def _same(file: Path, owner: dict[str, Any]) -> bool:
 
 
 def _this_process() -> dict[str, Any]:
-    """Who makes a claim; ``id`` tells this process from earlier ones of its number."""
-    # Containers may share the name of a machine and yet each count processes by themselves.
+    """Identity of this process; ``id`` distinguishes it from earlier ones with the same number."""
+    # Containers can share a host name and still number their processes separately.
     space = Path("/proc/self/ns/pid")
     namespace = str(space.readlink()) if space.is_symlink() else ""
     host, pid = socket.gethostname(), os.getpid()
-    return {"host": host, "namespace": namespace, "pid": pid, "id": _ID}
+    return {"host": host, "namespace": namespace, "pid": pid, "id": _PROCESS_ID}
 
 
 def _is_alive(pid: object) -> bool:
-    """Whether there is such a process on this machine, as far as can be told."""
+    """Whether the process runs on this machine; True if unknown."""
     if sys.platform == "win32" or not isinstance(pid, int):
         return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # there is, and it belongs to someone else
+    except OSError:  # it belongs to another user
         return True
     return True
