@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 from uuid import uuid4
 
 import numpy as np
@@ -19,6 +19,19 @@ from ips.errors import DataError
 
 # Of any type: the signature of numpy's savez has no room for keywords that are all arrays.
 Arrays = dict[str, Any]
+
+
+class Closable:
+    """Base of objects that hold a file open: a ``with`` block closes them at its end."""
+
+    def close(self) -> None:
+        """Close the file; a later read opens it again."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
 @contextmanager

@@ -1,40 +1,28 @@
-"""Overviews against naive reductions, the geometry of boxes, and pictures of every kind of bag."""
+"""Attention figures of every kind of source, and their colours."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-import tifffile
 import torch
 from PIL import Image as PILImage
 from torch import Tensor
 
 from ips.data import ScenePatches
-from ips.errors import PatchError
-from ips.explain import Overview, draw_attention, overview
+from ips.explain import draw_attention
 from ips.explain.attention import class_colours, relative
-from ips.explain.overview import boxes, label_spots, patch_side
 from ips.models import Prediction
 from ips.patches import Grid, Indices, MemoryPatches, PatchSource, open_patches
 
 Pixels = npt.NDArray[np.uint8]
-MODULE = import_module("ips.explain.overview")  # the package has a function of that name
 
 
 @pytest.fixture
 def picture() -> Pixels:
     return np.random.default_rng(0).integers(0, 256, (120, 180, 3), dtype=np.uint8)
-
-
-def averaged(pixels: Pixels, factor: int) -> npt.NDArray[np.float64]:
-    """The mean of each square of ``factor`` pixels."""
-    h, w, c = pixels.shape
-    squares = pixels.reshape(h // factor, factor, w // factor, factor, c).astype(float)
-    return np.asarray(squares.mean(axis=(1, 3)))
 
 
 def scene(side: int = 240, things: int = 12) -> ScenePatches:
@@ -72,156 +60,6 @@ class Counted(MemoryPatches):
     def read(self, indices: Indices) -> Tensor:
         self.most = max(self.most, len(indices))
         return super().read(indices)
-
-
-# The overview
-
-
-@pytest.mark.parametrize("block", [16 * 2**20, 1000, 1], ids=["whole", "blocks", "pixels"])
-@pytest.mark.parametrize("kind", ["array", "strips"])
-def test_overview_of_an_image_is_its_average(
-    tmp_path: Path, picture: Pixels, kind: str, block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(MODULE, "BLOCK", block)
-    path = tmp_path / "a.tif"
-    tifffile.imwrite(path, picture, photometric="rgb", rowsperstrip=7, compression="lzw")
-    source = open_patches(picture if kind == "array" else path, patch_size=20)
-    view = overview(source, side=45)
-    assert view.scale == 0.25
-    assert view.offset == (0, 0)
-    np.testing.assert_allclose(view.pixels, averaged(picture, 4), atol=1)  # whole numbers
-
-
-def test_overview_never_enlarges(picture: Pixels) -> None:
-    view = overview(open_patches(picture, patch_size=20), side=800)
-    np.testing.assert_array_equal(view.pixels, picture)
-    assert view.scale == 1
-
-
-def test_overview_reads_a_bounded_part_of_the_coarsest_level_that_will_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    big = np.full((1024, 2048, 3), 200, dtype=np.uint8)
-    path = tmp_path / "a.tif"
-    with tifffile.TiffWriter(path) as file:
-        file.write(big, photometric="rgb", tile=(64, 64), subifds=0)
-        file.write(big[::4, ::4] - 100, photometric="rgb", tile=(64, 64), subfiletype=1)
-    source = open_patches(path, patch_size=64)
-    monkeypatch.setattr(MODULE, "BLOCK", 10_000)
-    asked: list[tuple[int, int]] = []
-    read_region = source.image.read_region
-
-    def watched(location: tuple[int, int], level: int, size: tuple[int, int]) -> Pixels:
-        asked.append((level, size[0] * size[1]))
-        return read_region(location, level, size)
-
-    monkeypatch.setattr(source.image, "read_region", watched)
-    coarse = overview(source, side=256)
-    assert coarse.pixels.shape == (128, 256, 3)
-    assert (coarse.pixels == 100).all()
-    assert {level for level, _ in asked} == {1}
-    asked.clear()
-    assert (overview(source, side=1024).pixels == 200).all()
-    assert {level for level, _ in asked} == {0}
-    assert max(area for _, area in asked) <= 10_000
-
-
-def test_overview_starts_where_the_scanned_part_does(picture: Pixels) -> None:
-    source = open_patches(picture, patch_size=20)
-    header = source.image.header
-    object.__setattr__(header, "bounds", (60, 40, 80, 40))
-    view = overview(source, side=40)
-    assert view.offset == (60, 40)
-    np.testing.assert_allclose(view.pixels, averaged(picture[40:80, 60:140], 2), atol=1)
-
-
-@pytest.mark.parametrize("block", [16 * 2**20, 700])
-def test_overview_of_a_scene_is_that_of_its_dense_image(
-    block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(MODULE, "BLOCK", block)
-    source = scene()
-    view = overview(source, side=80)
-    expected = averaged(source.dense()[..., None], 3)
-    np.testing.assert_allclose(view.pixels, np.repeat(expected, 3, axis=2), atol=1)
-
-
-def test_overview_of_patches_is_pasted_from_few_at_a_time(
-    picture: Pixels, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    grid = open_patches(picture, patch_size=20)
-    everything = grid.read(range(len(grid)))
-    source = Counted(everything, coords=grid.coords + np.array([1000, 500]))
-    monkeypatch.setattr(MODULE, "BLOCK", 16 * 5 * 1200)
-    view = overview(source, side=45)
-    assert view.offset == (1000, 500)
-    np.testing.assert_allclose(view.pixels, averaged(picture, 4), atol=1)
-    assert source.most == 5
-
-
-def test_overview_of_overlapping_patches_is_their_mean() -> None:
-    patches = torch.stack([torch.full((1, 4, 4), v, dtype=torch.uint8) for v in (100, 200)])
-    view = overview(MemoryPatches(patches, coords=np.array([[0, 0], [2, 0]])))
-    assert view.pixels[0, :, 0].tolist() == [100, 100, 150, 150, 200, 200]
-
-
-def test_overview_of_features_shows_where_patches_are() -> None:
-    coords = np.array([[0, 0], [256, 0], [256, 256]])
-    source = MemoryPatches(torch.zeros(3, 8), coords=coords)
-    assert patch_side(source) == 256
-    view = overview(source, side=100)
-    assert view.pixels.shape == (100, 100, 3)
-    assert view.scale == pytest.approx(100 / 512)
-    there, nothing = view.pixels[25, 25], view.pixels[75, 25]
-    assert (there < nothing).all()
-
-
-def test_overview_of_one_row_is_high_enough_to_see() -> None:
-    source = MemoryPatches(torch.zeros(500, 8))
-    view = overview(source, side=100)
-    assert view.pixels.shape == (10, 100, 3)
-    _, top, _, height = boxes(view, source.coords[:1], extent=1)[0].tolist()
-    assert top + height / 2 == pytest.approx(5)
-
-
-def test_overview_of_nothing_is_an_error() -> None:
-    with pytest.raises(PatchError, match="no patch"):
-        overview(MemoryPatches(torch.zeros(0, 8), name="empty.h5"))
-
-
-# Boxes and numbers
-
-
-def test_boxes_are_where_the_patches_are() -> None:
-    view = Overview(np.zeros((50, 50, 3), np.uint8), scale=0.5, offset=(100, 200))
-    found = boxes(view, np.array([[100, 200], [140, 260]]), extent=20)
-    assert found.tolist() == [[0, 0, 10, 10], [20, 30, 10, 10]]
-
-
-def test_small_boxes_grow_about_their_centre() -> None:
-    view = Overview(np.zeros((50, 50, 3), np.uint8), scale=0.1, offset=(0, 0))
-    found = boxes(view, np.array([[90, 190]]), extent=20, smallest=6)
-    assert found.tolist() == [[7, 17, 6, 6]]
-
-
-def test_box_frames_the_patch_on_the_picture() -> None:
-    source = scene()
-    view = overview(source, side=120)
-    number = int(source.read(range(len(source))).float().mean(dim=(1, 2, 3)).argmax())
-    corner = source.coords[number : number + 1]
-    left, top, width, height = boxes(view, corner, extent=source.extent)[0].astype(int).tolist()
-    cut = view.pixels[top : top + height, left : left + width, :1]
-    patch = source.read([number])[0].permute(1, 2, 0).numpy()
-    np.testing.assert_allclose(cut, averaged(patch, 2), atol=1)
-
-
-def test_numbers_stay_clear_of_each_other_and_inside() -> None:
-    marks = np.array([[10.0 * x, 10.0 * y, 10, 10] for y in range(2) for x in range(3)])
-    spots = label_spots(marks, size=(6, 6), area=(100, 100))
-    apart = np.abs(spots[:, None] - spots[None]).max(axis=2)
-    assert (apart[~np.eye(len(spots), dtype=bool)] >= 6).all()
-    assert (spots >= 3).all()
-    assert (spots <= 97).all()
 
 
 def test_attention_counts_relative_to_the_strongest() -> None:
@@ -305,7 +143,7 @@ def test_images_stand_two_by_two(tmp_path: Path) -> None:
 
 def test_crops_are_read_alone(tmp_path: Path) -> None:
     source = Counted(torch.zeros(400, 1, 64, 64, dtype=torch.uint8))
-    overview(source)
+    source.parts[0].thumbnail(800)
     whole, source.most = source.most, 0
     draw_attention(
         tmp_path / "a.png",

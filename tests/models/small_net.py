@@ -17,8 +17,7 @@ from ips.nn import (
     PatchReadout,
     thin_resnet,
 )
-from ips.patches import MemoryPatches
-from ips.patches.source import Coords, Indices
+from ips.patches import Indices, MemoryPatches, PatchSource
 from ips.selection import Selection
 
 D, SIDE, KEEP, CHUNK = 8, 16, 4, 3
@@ -56,7 +55,7 @@ def memory(n: int, *, seed: int = 0) -> MemoryPatches:
     return MemoryPatches(pixels(n, seed=seed), name=f"image of {n}")
 
 
-class OnDemand:
+class OnDemand(PatchSource):
     """A source that is not in memory: patches come from a function of their numbers."""
 
     extent = 7
@@ -66,7 +65,7 @@ class OnDemand:
         self.name = f"{count} on demand"
         self.shape = tuple(make(torch.tensor([0])).shape[1:])
         x = np.arange(count, dtype=np.int64)
-        self.coords: Coords = np.stack([x * 10, x * 3], axis=1)
+        self.coords = np.stack([x * 10, x * 3], axis=1)
 
     def __len__(self) -> int:
         return self.count

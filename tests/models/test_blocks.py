@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 SHAPE = (1, 2, 2)
 
 
-class Read:
+class Read(PatchSource):
     """A source that is not in memory, as far as anyone can tell."""
 
     def __init__(self, patches: MemoryPatches) -> None:

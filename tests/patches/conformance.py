@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ips.errors import PatchError
-from ips.patches import PatchSource, release
+from ips.patches import PatchSource
 
 
 class PatchSourceConformance:
@@ -78,14 +78,63 @@ class PatchSourceConformance:
             assert (copy.name, len(copy), copy.extent) == (source.name, len(source), source.extent)
             assert np.array_equal(copy.coords, source.coords)
             assert torch.equal(copy.read([1]), expected[[1]])
+            assert [(p.area, p.size, p.step) for p in copy.parts] == [
+                (p.area, p.size, p.step) for p in source.parts
+            ]
             source.read([0])
 
-    def test_it_can_be_let_go_of_and_read_again(
-        self, source: PatchSource, expected: Tensor
-    ) -> None:
+    def test_it_can_be_closed_and_read_again(self, source: PatchSource, expected: Tensor) -> None:
         for _ in range(2):
-            release(source)
+            source.close()
             assert torch.equal(source.read([1, 0]), expected[[1, 0]])
+
+    def test_a_with_block_closes_it(
+        self, source: PatchSource, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        closed: list[bool] = []
+        monkeypatch.setattr(type(source), "close", lambda self: closed.append(True))
+        with source as entered:
+            assert entered is source
+            assert not closed
+        assert closed == [True]
+
+    def test_patches_in_memory_are_one_tensor(self, source: PatchSource, expected: Tensor) -> None:
+        assert source.patches is None or torch.equal(source.patches, expected)
+
+    def test_its_parts_cover_every_patch_once(self, source: PatchSource) -> None:
+        indices = [i for part in source.parts for i in range(len(source))[part.patches]]
+        assert indices == list(range(len(source)))
+
+    def test_patches_of_a_part_lie_in_its_area(self, source: PatchSource) -> None:
+        for part in source.parts:
+            corners = source.coords[part.patches]
+            left, top, width, height = part.area
+            assert (corners >= (left, top)).all()
+            assert (corners + part.patch_side <= (left + width, top + height)).all()
+            if part.size is not None:
+                assert left >= 0
+                assert top >= 0
+                assert left + width <= part.size[0]
+                assert top + height <= part.size[1]
+
+    def test_a_part_knows_the_size_and_distance_of_its_patches(self, source: PatchSource) -> None:
+        for part in source.parts:
+            assert part.name == source.name
+            assert part.extent == source.extent
+            assert part.patch_side == (part.extent or part.patch_side) > 0
+            assert part.step > 0
+            assert part.mpp is None or min(part.mpp) > 0
+
+    def test_a_thumbnail_shows_the_area(self, source: PatchSource) -> None:
+        for part in source.parts:
+            view = part.thumbnail(30)
+            height, width, channels = view.pixels.shape
+            assert channels == 3
+            assert max(height, width) <= 30
+            start = (source.coords[part.patches] - view.offset) * view.scale
+            stop = start + part.patch_side * view.scale
+            assert (start > -1).all()
+            assert (stop < (width + 1, height + 1)).all()
 
     def test_threads_may_read_at_the_same_time(self, source: PatchSource, expected: Tensor) -> None:
         with ThreadPoolExecutor(4) as pool:

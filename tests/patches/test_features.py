@@ -20,7 +20,7 @@ from ips.errors import PatchError
 from ips.patches.feature_writer import FeatureWriter
 from ips.patches.features import FeatureBag, check_widths, groups, open_features, read_rows
 from ips.patches.layouts import FORMAT, VERSION
-from ips.patches.source import PatchSource, release
+from ips.patches.source import PatchSource
 from tests.patches.feature_files import FEATURES, LAYOUTS, PIXELS, RANDOM, D, N, open_layout
 
 
@@ -70,7 +70,7 @@ class TestEveryLayout:
 
 def test_close_and_read_again(folder: Path) -> None:
     bag = open_layout(folder, "clam")
-    release(bag)  # nothing is open yet
+    bag.close()  # nothing is open yet
     with bag:
         bag.read([0])
         handle = bag._file
@@ -78,7 +78,7 @@ def test_close_and_read_again(folder: Path) -> None:
     assert not handle  # closed, so that another may write the file
     for again in (bag, pickle.loads(pickle.dumps(bag))):
         np.testing.assert_array_equal(again.read([3, 1]).numpy(), FEATURES[[3, 1]])
-        release(again)
+        again.close()
         assert again._file is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from ips.data import ScenePatches
 from ips.errors import PatchError
+from ips.images import open_image
 from ips.patches import Grid, MemoryPatches, PatchSource, PatchSubset, sampled
 from ips.patches.image import ImagePatches
 from tests.images.picture_files import HEIGHT, LOSSLESS, WIDTH
@@ -151,3 +153,21 @@ def test_neither_patches_nor_features_is_an_error() -> None:
 def test_too_few_coordinates_are_an_error() -> None:
     with pytest.raises(PatchError, match="9 patches but 2 coordinates"):
         MemoryPatches(PIXELS, coords=np.zeros((2, 2), dtype=np.int64))
+
+
+def test_a_part_of_an_image_has_the_geometry_of_the_file() -> None:
+    image = open_image(IMAGE)
+    image.header = dataclasses.replace(image.header, bounds=(13, 7, 90, 60), mpp=(0.5, 0.4))
+    source = ImagePatches(image, patch_size=10, stride=5, downsample=2.0)
+    for part in (source.parts[0], PatchSubset(source, np.array([3, 5])).parts[0]):
+        assert (part.area, part.size, part.mpp) == ((13, 7, 90, 60), (WIDTH, HEIGHT), (0.5, 0.4))
+        assert (part.step, part.extent) == (10, 20)
+
+
+def test_a_part_of_unknown_patch_size_uses_the_distance_of_patches() -> None:
+    coords = np.array([[0, 0], [256, 0], [512, 0], [0, 300]])
+    (part,) = MemoryPatches(FEATURES[:4], coords=coords).parts
+    assert (part.extent, part.patch_side, part.step) == (None, 256, 256)
+    assert (part.area, part.size) == ((0, 0, 768, 556), None)
+    (alone,) = MemoryPatches(FEATURES[:1]).parts
+    assert (alone.patch_side, alone.step) == (1, 1)

@@ -44,7 +44,6 @@ def explain(
     """
     from ips.errors import ConfigError, IPSError
     from ips.explain.export import ENDINGS, omissions, output_stems, write_explanation
-    from ips.patches import release
     from ips.predictor import load
     from ips.progress import progress_bar
 
@@ -74,7 +73,7 @@ def explain(
             except IPSError as error:
                 say(f"ips: {error}")
                 continue
-            release(seen.source)
+            seen.source.close()
             answer = seen.title.removeprefix(f"{seen.name}: ")
             rows.append([path, answer, f"{seen.patches:,}", f"{out / name}*"])
             for sentence in omissions(seen, crop=not no_crop):

@@ -101,9 +101,9 @@ def _draw(tissue: Tissue, path: Path) -> None:
     import numpy as np
     from PIL import Image as PILImage
 
-    from ips.explain.overview import boxes, overview
+    from ips.explain.marks import boxes
 
-    view = overview(tissue.patches, side=_SIDE)
+    view = tissue.patches.parts[0].thumbnail(_SIDE)
     height, width = view.pixels.shape[:2]
     kept = np.zeros((height, width), dtype=bool)
     marks = boxes(view, tissue.source.coords, extent=tissue.patches.extent)  # (n, 4)

@@ -2,7 +2,7 @@
 
 ::
 
-    overview.py   the whole image, small
+    marks.py      boxes and labels on a thumbnail
     attention.py  the patches that it kept, drawn over the image
     evolution.py  the same for one image, epoch by epoch
     gallery.py    the patches with the highest attention of a data set
@@ -30,11 +30,9 @@ from ips.explain.maps import (
     attention_from_prediction,
     attention_map,
     image_area,
-    image_mpp,
     percentiles,
 )
 from ips.explain.overlay import draw_overlay, overlay_png
-from ips.explain.overview import Overview, overview
 from ips.explain.table import write_patches
 from ips.explain.top_patches import draw_top_patches
 
@@ -45,7 +43,6 @@ __all__ = [
     "HighPlace",
     "Highest",
     "Moment",
-    "Overview",
     "append_moment",
     "attention_from_logits",
     "attention_from_prediction",
@@ -57,9 +54,7 @@ __all__ = [
     "draw_overlay",
     "draw_top_patches",
     "image_area",
-    "image_mpp",
     "overlay_png",
-    "overview",
     "patch_features",
     "percentiles",
     "read_highest",

@@ -18,14 +18,15 @@ from matplotlib.collections import PatchCollection
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
-from ips.explain.overview import Overview, boxes, label_spots, overview, patch_side, rgb
+from ips.explain.marks import THUMBNAIL_SIDE, boxes, label_spots
 from ips.explain.page import MUTED, PALETTE, RULE, Colour, Page, chip, shortened, wrapped
 from ips.models import Prediction
 from ips.patches import PatchSource
+from ips.patches.thumbnail import Thumbnail, as_rgb
 
 Floats = npt.NDArray[np.float64]
 
-_VIEW = 5.8, 4.8  # width and height that an overview fits into
+_VIEW = 5.8, 4.8  # width and height that a thumbnail fits into
 _CROPS = 4  # below each other beside it
 _CROP, _CAPTION, _GAP = 0.82, 0.36, 0.25
 _MARGIN, _LINE, _LETTER = 0.3, 0.2, 0.075
@@ -113,7 +114,7 @@ class Look:
 
     prediction: Prediction
     source: PatchSource
-    view: Overview
+    view: Thumbnail
     strength: Floats
     labels: list[int] | None
     scores: list[float] | None
@@ -127,7 +128,8 @@ def _look(prediction: Prediction, source: PatchSource, top: int) -> Look:
         p = prediction.patch_probabilities.detach().double().cpu().numpy()  # (K, C)
         labels, scores = p.argmax(axis=1).tolist(), p.max(axis=1).tolist()
     shown = min(top, len(attention))
-    return Look(prediction, source, overview(source), relative(attention), labels, scores, shown)
+    view = source.parts[0].thumbnail(THUMBNAIL_SIDE)
+    return Look(prediction, source, view, relative(attention), labels, scores, shown)
 
 
 def _draw_image(
@@ -139,7 +141,7 @@ def _draw_image(
     names: Sequence[str] | None,
     palette: Mapping[int, Colour],
 ) -> None:
-    """An overview, and the crops of its strongest patches to the right of its ``room``."""
+    """A thumbnail, and the crops of its strongest patches to the right of its ``room``."""
     x, y = corner
     if look.labels is None:
         colours = [to_rgb(_MAP(s)) for s in look.strength.tolist()]
@@ -159,7 +161,7 @@ def _draw_image(
         axes = page.axes(left, top, _CROP, _CROP)
         axes.spines[:].set(color=colours[i], linewidth=2)
         if crops is not None:
-            axes.imshow(rgb(crops[i].transpose(1, 2, 0)), interpolation="nearest", aspect="auto")
+            axes.imshow(as_rgb(crops[i].transpose(1, 2, 0)), interpolation="nearest", aspect="auto")
         else:  # no pixels to show, but the place can be looked up
             place = "x {:,}\ny {:,}".format(*look.prediction.coords[i].tolist())
             page.write(left + _CROP / 2, top + _CROP / 2, place, size=8, ha="center", va="center")
@@ -181,7 +183,7 @@ def _draw_view(axes: Axes, look: Look, colours: Sequence[Colour]) -> None:
     axes.imshow(view.pixels, extent=(0, width, height, 0), interpolation="antialiased")
     axes.set(xlim=(0, width), ylim=(height, 0), aspect="auto")
     inch = width / _fitted(view)[0]
-    coords, extent = look.prediction.coords, patch_side(look.source)
+    coords, extent = look.prediction.coords, look.source.parts[0].patch_side
     tints = boxes(view, coords, extent=extent, smallest=0.03 * inch)
     fill = [(*c, _OPACITY * s) for c, s in zip(colours, look.strength.tolist(), strict=True)]
     if look.labels is None:
@@ -221,8 +223,8 @@ def _note(palette: Mapping[int, Colour], looks: Sequence[Look]) -> str:
     )
 
 
-def _fitted(view: Overview) -> tuple[float, float]:
-    """Width and height of an overview on the page."""
+def _fitted(view: Thumbnail) -> tuple[float, float]:
+    """Width and height of a thumbnail on the page."""
     height, width = view.pixels.shape[:2]
     inch = max(width / _VIEW[0], height / _VIEW[1])
     return width / inch, height / inch

@@ -20,10 +20,11 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
 from ips.errors import PatchError, RunError
-from ips.explain.overview import Overview, boxes, label_spots, overview, patch_side, resized
+from ips.explain.marks import boxes, label_spots
 from ips.explain.page import DPI, MUTED, PALETTE, RULE, Colour, Page, chip, over_epochs, wrapped
 from ips.models import Prediction
 from ips.patches import Coords, PatchSource
+from ips.patches.thumbnail import Thumbnail, resize
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
@@ -159,7 +160,7 @@ def draw_evolution(
     chosen = evenly(moments, _MAPS)
     most = max(float(np.nan_to_num(moment.attention).max()) for moment in chosen)
     shown = min(top, max(len(moment.indices) for moment in chosen))
-    scene = _Scene(source, overview(source, side=round(_SIDE * DPI)), most, shown)
+    scene = _Scene(source, source.parts[0].thumbnail(round(_SIDE * DPI)), most, shown)
 
     columns = len(chosen) if len(chosen) <= _COLUMNS else ceil(len(chosen) / 2)
     line = max(columns, 2) * (_SIDE + _BETWEEN) - _BETWEEN  # the curve needs room for two
@@ -197,7 +198,7 @@ class _Scene:
     """What the maps share: the image, the attention that is brightest, how many are numbered."""
 
     source: PatchSource
-    view: Overview
+    view: Thumbnail
     most: float
     shown: int
 
@@ -220,7 +221,7 @@ def _draw_moment(page: Page, corner: tuple[float, float], moment: Moment, scene:
     order = np.argsort(-moment.attention, kind="stable")
     strength = scene.strength(moment.attention[order])
     colours = [to_rgb(_COLOURS(s)) for s in strength.tolist()]
-    extent = patch_side(scene.source) if moment.extent is None else moment.extent
+    extent = scene.source.parts[0].patch_side if moment.extent is None else moment.extent
     shown = order[: scene.shown]
 
     axes = page.axes(x, y, width, height)
@@ -233,7 +234,7 @@ def _draw_moment(page: Page, corner: tuple[float, float], moment: Moment, scene:
         axes = page.axes(left, above, _CROP, _CROP)
         axes.spines[:].set(color=colours[i], linewidth=2)
         pixels = round(_CROP * DPI)
-        picture = resized(crop.transpose(1, 2, 0), (pixels, pixels))
+        picture = resize(crop.transpose(1, 2, 0), (pixels, pixels))
         axes.imshow(picture, interpolation="nearest", aspect="auto")
         below = above + _CROP + 0.12
         page.write(left + 0.07, below, str(i + 1), va="center", ha="center", **chip(colours[i]))

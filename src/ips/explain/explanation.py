@@ -18,7 +18,7 @@ from ips.explain.geojson import patch_features
 from ips.explain.maps import Attention, AttentionMap, attention_map, mean_attention
 from ips.explain.overlay import overlay_png
 from ips.models import Prediction
-from ips.patches import PatchSource, release
+from ips.patches import PatchSource
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,7 +68,7 @@ class Explanation(Prediction):
 
     def _png(self) -> bytes:
         png = overlay_png(self.source, self.everywhere, title=self.title)
-        release(self.source)  # a PNG that was opened for it would stay decoded
+        self.source.close()  # a PNG that was opened for it would stay decoded
         return png
 
     def _repr_html_(self) -> str:

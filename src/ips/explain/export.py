@@ -10,7 +10,7 @@ from ips.explain.attention import draw_attention
 from ips.explain.explanation import Explanation
 from ips.explain.geojson import patch_features, write_geojson
 from ips.explain.map_tiff import write_map_tiff
-from ips.explain.maps import image_area, image_mpp
+from ips.explain.maps import image_area
 from ips.explain.overlay import draw_overlay
 from ips.explain.table import write_patches
 from ips.explain.top_patches import draw_top_patches
@@ -71,7 +71,7 @@ def write_explanation(
         )
         write_geojson(geojson, features)
         add(geojson)
-        area, mpp = image_area(source, crop=crop), image_mpp(source)
+        area, mpp = image_area(source, crop=crop), source.parts[0].mpp
         write_map_tiff(tiff, explanation.map(task), area=area, mpp=mpp, task=task)
         add(tiff)
     return written

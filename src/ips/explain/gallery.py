@@ -20,9 +20,9 @@ from matplotlib.textpath import text_to_path
 from torch import Tensor
 
 from ips.errors import PatchError
-from ips.explain.overview import Pixels, resized
 from ips.explain.page import DPI, MUTED, RULE, Page, wrapped
-from ips.patches import Indices, PatchSource, release
+from ips.patches import Indices, PatchSource
+from ips.patches.thumbnail import Pixels, resize
 
 _LINE = 1334  # twelve patches of 100 px, each in a frame
 _GAP, _MARGIN = 10, 45
@@ -132,7 +132,7 @@ def read_highest(
         opened = source(number)
         read = opened.read([place.index for place in here]).cpu().numpy()
         pixels.update(zip(here, read, strict=True))
-        release(opened)
+        opened.close()
     return [HighPatch(pixels[p], p.name, p.index, p.attention) for p in places]
 
 
@@ -215,5 +215,5 @@ def _framed(pixels: Pixels, side: int) -> npt.NDArray[np.uint8]:
     """A patch as a square of ``side``, in a thin frame that parts a white one from the page."""
     square = np.empty((side, side, 3), dtype=np.uint8)
     square[:] = np.rint(255 * np.array(to_rgb(RULE)))
-    square[1:-1, 1:-1] = resized(pixels.transpose(1, 2, 0), (side - 2, side - 2))
+    square[1:-1, 1:-1] = resize(pixels.transpose(1, 2, 0), (side - 2, side - 2))
     return square

@@ -13,11 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from ips.data import ScenePatches
 from ips.errors import PatchError
-from ips.explain.overview import patch_side
 from ips.models import Prediction
-from ips.patches import FeatureBag, ImagePatches, PatchSource, PatchSubset
+from ips.patches import PatchSource
 
 Floats = npt.NDArray[np.float64]
 Ranks = npt.NDArray[np.float32]
@@ -99,10 +97,11 @@ def attention_map(source: PatchSource, attention: Floats, *, most: int = _CELLS)
     """
     if not len(source):
         raise PatchError(f"{source.name}: there is no patch in it to make a map of")
-    coords, side = source.coords, patch_side(source)
+    part = source.parts[0]
+    coords, side = source.coords, part.patch_side
     low = coords.min(axis=0)  # (2,)
     span = coords.max(axis=0) + side - low
-    cell = max(min(_step(source, side), side), side * _FINEST)
+    cell = max(min(part.step, side), side * _FINEST)
     while _count(span, cell).prod() > most:
         cell *= 2
     columns, rows = _count(span, cell).tolist()
@@ -118,9 +117,9 @@ def attention_map(source: PatchSource, attention: Floats, *, most: int = _CELLS)
             shared = np.minimum(stop, at + 1) - np.maximum(start, at)
             here = (shared > 1e-9).all(axis=1) & (at < (columns, rows)).all(axis=1)
             place = at[here, 1] * columns + at[here, 0]
-            part = shared[here].prod(axis=1)
-            np.add.at(total, place, part * attention[here])
-            np.add.at(area, place, part)
+            overlap = shared[here].prod(axis=1)
+            np.add.at(total, place, overlap * attention[here])
+            np.add.at(area, place, overlap)
     values = np.full(rows * columns, np.nan)
     np.divide(total, area, out=values, where=area > 0)
     x, y = low.tolist()
@@ -158,42 +157,8 @@ def image_area(source: PatchSource, *, crop: bool = True) -> tuple[int, int, int
         source: the patches.
         crop: the part that was scanned, where the file says so, instead of all of it.
     """
-    base = _whole(source)
-    if isinstance(base, ImagePatches):
-        return base.image.bounds if crop else (0, 0, *base.image.dimensions)
-    if isinstance(base, ScenePatches):
-        return 0, 0, base.grid.width, base.grid.height
-    left, top = np.minimum(source.coords.min(axis=0), 0).tolist()
-    right, bottom = np.ceil(source.coords.max(axis=0) + patch_side(source)).astype(int).tolist()
-    return left, top, right - left, bottom - top
-
-
-def image_mpp(source: PatchSource) -> tuple[float, float] | None:
-    """Micrometres per full-resolution pixel along x and y, None where they are not known."""
-    base = _whole(source)
-    if isinstance(base, ImagePatches):
-        return base.image.mpp
-    mpp = base.mpp if isinstance(base, FeatureBag) else None
-    return None if mpp is None else (mpp, mpp)
-
-
-def _whole(source: PatchSource) -> PatchSource:
-    while isinstance(source, PatchSubset):
-        source = source.source
-    return source
-
-
-def _step(source: PatchSource, side: float) -> float:
-    """From patch to patch, in full-resolution pixels."""
-    base = _whole(source)
-    if isinstance(base, ImagePatches):
-        return base.grid.stride * base.downsample
-    if isinstance(base, ScenePatches):
-        return base.grid.stride
-    # Patches of a file come row by row or column by column: most often the next is a step away.
-    steps = np.diff(source.coords, axis=0).ravel()
-    sizes, counts = np.unique(steps[steps > 0], return_counts=True)
-    return float(sizes[counts.argmax()]) if len(sizes) else side
+    part = source.parts[0]
+    return part.area if crop or part.size is None else (0, 0, *part.size)
 
 
 def _count(span: npt.NDArray[np.float64], cell: float) -> npt.NDArray[np.int64]:

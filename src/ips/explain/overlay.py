@@ -22,9 +22,10 @@ from ips.explain.maps import (
     percentiles,
     raw_at,
 )
-from ips.explain.overview import Overview, overview
+from ips.explain.marks import THUMBNAIL_SIDE
 from ips.explain.page import MUTED, RULE, Page, wrapped
 from ips.patches import PatchSource
+from ips.patches.thumbnail import Thumbnail
 
 _VIEW = 4.4, 4.4  # width and height that a map fits into
 _NARROWEST = 2.8  # of a bar with numbers below it
@@ -66,7 +67,8 @@ def tinted(attention: AttentionMap) -> npt.NDArray[np.uint8]:
 
 
 def _page(source: PatchSource, attention: Attention, title: str) -> Page:
-    view, panels = overview(source), {"attention": mean_attention(attention)}
+    view = source.parts[0].thumbnail(THUMBNAIL_SIDE)
+    panels = {"attention": mean_attention(attention)}
     if len(attention) > 1:
         panels = {"mean of the tasks": panels["attention"], **attention}
     width, height = _fitted(view)
@@ -94,7 +96,7 @@ _NOTE = (
 )
 
 
-def _draw_map(axes: Axes, view: Overview, attention: AttentionMap) -> None:
+def _draw_map(axes: Axes, view: Thumbnail, attention: AttentionMap) -> None:
     h, w = view.pixels.shape[:2]
     axes.imshow(view.pixels, extent=(0, w, h, 0), interpolation="antialiased")
     rows, columns = attention.values.shape
@@ -115,8 +117,8 @@ def _draw_bar(axes: Axes, attention: AttentionMap) -> None:
     last.set_horizontalalignment("right")
 
 
-def _fitted(view: Overview) -> tuple[float, float]:
-    """Width and height of an overview on the page."""
+def _fitted(view: Thumbnail) -> tuple[float, float]:
+    """Width and height of a thumbnail on the page."""
     height, width = view.pixels.shape[:2]
     inch = max(width / _VIEW[0], height / _VIEW[1])
     return width / inch, height / inch

@@ -13,10 +13,10 @@ import numpy as np
 
 from ips.errors import PatchError
 from ips.explain.maps import Attention, mean_attention, patch_scores
-from ips.explain.overview import rgb
 from ips.explain.page import MUTED, Page, shortened, wrapped
 from ips.models import Prediction
 from ips.patches import PatchSource
+from ips.patches.thumbnail import as_rgb
 
 _SIDE, _CAPTION, _GAP, _MARGIN = 1.1, 0.55, 0.14, 0.3
 _COLUMNS = 8
@@ -61,7 +61,7 @@ def draw_top_patches(
     for i, index in enumerate(shown):
         x = _MARGIN + i % across * (_SIDE + _GAP)
         y = body + i // across * (_SIDE + _CAPTION + _GAP)
-        patch = rgb(pixels[i].transpose(1, 2, 0))
+        patch = as_rgb(pixels[i].transpose(1, 2, 0))
         page.axes(x, y, _SIDE, _SIDE).imshow(patch, interpolation="nearest", aspect="auto")
         page.write(x, y + _SIDE + 0.05, f"{100 * mean[index]:.2g} %", size=8)
         place = "x {:,}  y {:,}".format(*source.coords[index].tolist())

@@ -8,13 +8,13 @@ import weakref
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ips.errors import ImageError
+from ips.files import Closable
 
 Pixels = npt.NDArray[np.uint8]
 Size = tuple[int, int]
@@ -41,7 +41,7 @@ class Header:
     bounds: tuple[int, int, int, int] | None = None
 
 
-class Image(ABC):
+class Image(Closable, ABC):
     """An image that is read region by region.
 
     Making one reads the header and closes the file again; the first ``read_region`` opens it.
@@ -52,6 +52,9 @@ class Image(ABC):
     #: Value of every pixel outside the image, of tiles that were never stored, and of what shines
     #: through a transparent pixel.
     background = 0
+
+    #: Whether reading any region decodes the whole image into memory.
+    decoded_whole = False
 
     def __init__(self, name: str, header: Header) -> None:
         self.name = name
@@ -168,17 +171,6 @@ class Image(ABC):
                 f"{self.name} has no level {level}: take one of 0 to {self.level_count - 1}"
             )
         return level
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in ("_handle", "_lock")}

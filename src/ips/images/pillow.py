@@ -33,6 +33,8 @@ class PillowImage(WholeImage):
     Threads wait for the first read to decode; from then on they slice one array without a lock.
     """
 
+    decoded_whole = True
+
     def __init__(self, path: Path) -> None:
         self.path = path
         with _opened(path) as image:

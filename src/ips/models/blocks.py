@@ -14,7 +14,7 @@ from torch import Tensor
 from ips.models.table import ScoreTable
 from ips.nn.embedding import micro_batch
 from ips.nn.repeats import blank
-from ips.patches import MemoryPatches, PatchSource, prefetch
+from ips.patches import PatchSource, prefetch
 
 _TOGETHER = 16  # micro-batches of patches in memory that go together: repeats show among many
 
@@ -67,8 +67,7 @@ def blocks_of(
                 index, patches = index[shown], patches[shown]
             together.append(Block(image, shown, index, patches))
             size += len(index)
-            resident = isinstance(source, MemoryPatches)
-            if not resident or size >= _TOGETHER * micro_batch(source.shape, device):
+            if source.patches is None or size >= _TOGETHER * micro_batch(source.shape, device):
                 yield together
                 together, size = [], 0
     if together:
@@ -80,7 +79,7 @@ def _reads(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """The patches of a source from ``start`` on, as (indices, patches on the device)."""
     size = micro_batch(source.shape, device)
-    if isinstance(source, MemoryPatches):  # nothing to read
+    if source.patches is not None:  # in memory already
         for first in range(start, len(source), _TOGETHER * size):
             patches = source.patches[first : first + _TOGETHER * size].to(device)
             yield torch.arange(first, first + len(patches)), patches

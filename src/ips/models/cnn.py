@@ -20,7 +20,7 @@ from ips.models.outputs import Output
 from ips.models.picture import grid_shape, whole_image
 from ips.models.table import ScoreTable
 from ips.nn import Head, ResNet, evaluating
-from ips.patches import PatchSource, pad, release
+from ips.patches import PatchSource, pad
 from ips.selection import Selection
 
 
@@ -100,7 +100,7 @@ class CNN(Net):
             check_source(self.encoder, source, extra=int(self.position))
             grid_shape(source)  # a sample of patches is no image
             images.append(whole_image(source, device=self.device))
-            release(source)
+            source.close()
         assert isinstance(self.encoder, ResNet)
         if len({image.shape for image in images}) == 1:
             return list(self.encoder.maps(self._small(torch.stack(images))).split(1))

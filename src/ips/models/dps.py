@@ -19,7 +19,7 @@ from ips.models.outputs import Output
 from ips.models.picture import grid_shape, whole_image
 from ips.models.table import ScoreTable
 from ips.nn import Aggregator, Head, ResNet, evaluating, sinusoidal_position
-from ips.patches import PatchSource, pad, release
+from ips.patches import PatchSource, pad
 from ips.selection import Selection, perturbed_top_k
 
 _SMALLEST = 32  # px: the map of a smaller image is smaller than the convolution over it
@@ -107,7 +107,7 @@ class DPSNet(Net):
             patches.append(mixed.unflatten(1, pixels.shape[1:]))
             if self.position:
                 places.append(Y[:, used] @ sinusoidal_position(used, self.encoder.dim))  # (K, D)
-            release(source)
+            source.close()
         mixed, mask = pad(patches)  # (B, K, C, h, w)
         x = self.embed(mixed, mask)  # (B, K, D)
         placed = x + pad(places)[0] if self.position else x
@@ -133,7 +133,7 @@ class DPSNet(Net):
                 rows.append(kept)
                 best.append(scores[kept])
                 patches.append(source.read(kept.cpu()).to(self.device))
-                release(source)
+                source.close()
             pixels, mask = pad(patches)
             selection = Selection(pad(rows)[0], mask, pad(best)[0])
             x = self.embed(pixels, mask)

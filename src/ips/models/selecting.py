@@ -24,7 +24,7 @@ from ips.models.shortlist import Shortlist
 from ips.models.table import ScoreTable, empty_table
 from ips.nn import Head, evaluating
 from ips.nn.embedding import EmbeddingPass, SelectionEncoder, joined
-from ips.patches import PatchSource, in_memory, pad, release
+from ips.patches import PatchSource, in_memory, pad
 from ips.selection import Mode, Selection
 
 
@@ -101,7 +101,7 @@ class SelectingNet(Net):
             check_source(self.encoder, source)
         patches, mask = pad([in_memory(source).patches.to(self.device) for source in sources])
         for source in sources:
-            release(source)
+            source.close()
         indices = torch.arange(mask.shape[1], device=self.device) * mask  # (B, N)
         return Selected(Selection(indices, mask, mask / mask.sum(dim=1, keepdim=True)), patches)
 
@@ -156,7 +156,7 @@ class SelectingNet(Net):
                 table = tables[b] if tables else self._table(source)
                 one = self.resident(source) if load == "sequential" else source
                 groups.append(self._select([one], [table], embed, seed=seed, embeddings=embeddings))
-                release(source)  # or every image of the batch would hold on to a cache of tiles
+                source.close()  # or every image of the batch would hold on to a cache of tiles
             return join(groups)
 
     def _table(self, source: PatchSource) -> ScoreTable:

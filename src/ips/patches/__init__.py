@@ -7,8 +7,9 @@ from ips.patches.grid import Edge, Grid
 from ips.patches.image import ImagePatches
 from ips.patches.opening import open_patches
 from ips.patches.prefetch import prefetch
-from ips.patches.source import Coords, Indices, MemoryPatches, PatchSource, in_memory, release
+from ips.patches.source import Coords, Indices, MemoryPatches, Part, PatchSource, in_memory
 from ips.patches.subset import PatchSubset, sampled
+from ips.patches.thumbnail import Thumbnail
 
 __all__ = [
     "Coords",
@@ -19,13 +20,14 @@ __all__ = [
     "ImagePatches",
     "Indices",
     "MemoryPatches",
+    "Part",
     "PatchSource",
     "PatchSubset",
+    "Thumbnail",
     "in_memory",
     "open_features",
     "open_patches",
     "pad",
     "prefetch",
-    "release",
     "sampled",
 ]

@@ -14,9 +14,10 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import h5py
 import numpy as np
@@ -26,7 +27,7 @@ from torch import Tensor
 
 from ips.errors import PatchError
 from ips.patches import layouts
-from ips.patches.source import Coords, Indices, as_index
+from ips.patches.source import Coords, Indices, Part, PatchSource, as_index
 
 # One lock for all files costs nothing: the HDF5 library itself does one call at a time. Held over
 # a fork, so that no child starts with the library in the middle of a read.
@@ -46,7 +47,7 @@ _CHUNK_CACHE = 16 * 2**20
 _SLICE_ROWS = 1024
 
 
-class FeatureBag:
+class FeatureBag(PatchSource):
     """The features of one image in an HDF5 file: a ``PatchSource`` of shape ``(D,)``.
 
     The file is checked here and closed again; it is opened at the first ``read``, once per
@@ -70,9 +71,13 @@ class FeatureBag:
         with _reading, _opened(self.path) as file:
             self.layout = layouts.inspect(file, group=group, name=self.name)
         self.mpp: float | None = mpp or self.layout.attributes.get("mpp")
+        self.shape = (self.layout.width,)
+        side = self.layout.side
+        if side is not None and self.layout.microns is not None:
+            side = None if self.mpp is None else side / self.mpp
+        self.extent = None if side is None else round(side)
         self._file: h5py.File | None = None
         self._process = -1
-        self._coords: Coords | None = None
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -86,24 +91,10 @@ class FeatureBag:
         return None if label is None else int(label)
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """``(D,)``."""
-        return (self.layout.width,)
-
-    @property
-    def extent(self) -> int | None:
-        """Side of a patch in full-resolution pixels; None where it is not known."""
-        side = self.layout.side
-        if side is not None and self.layout.microns is not None:
-            side = None if self.mpp is None else side / self.mpp
-        return None if side is None else round(side)
-
-    @property
-    def coords(self) -> Coords:
-        """``(N, 2)`` top-left corners as x, y in full-resolution pixels."""
-        if self._coords is None:
-            self._coords = self._read_coords()
-        return self._coords
+    def parts(self) -> tuple[Part, ...]:
+        """The image that the features were extracted from."""
+        (part,) = super().parts
+        return (replace(part, mpp=None if self.mpp is None else (self.mpp, self.mpp)),)
 
     def __len__(self) -> int:
         return self.layout.count
@@ -124,18 +115,9 @@ class FeatureBag:
                 self._file.close()
             self._file = None  # A handle from before a fork is the parent's to close.
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _read_coords(self) -> Coords:
+    @cached_property
+    def coords(self) -> Coords:
+        """``(N, 2)`` top-left corners as x, y in full-resolution pixels."""
         scale = 1.0
         if self.layout.microns is not None:
             if self.mpp is None:
@@ -167,7 +149,8 @@ class FeatureBag:
                 ) from error
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_file": None, "_process": -1, "_coords": None}
+        state = {key: value for key, value in self.__dict__.items() if key != "coords"}
+        return state | {"_file": None, "_process": -1}
 
 
 def open_features(
@@ -202,10 +185,15 @@ def groups(path: str | Path) -> list[str]:
     return found
 
 
-def check_widths(bags: Iterable[FeatureBag]) -> int:
-    """The D that all these bags share; two encoders in one folder are an error."""
-    first: FeatureBag | None = None
-    for bag in bags:
+def check_widths(sources: Iterable[PatchSource]) -> int:
+    """Return the D that all these bags of features share; raise if they differ.
+
+    Images among the sources are ignored.
+    """
+    first: PatchSource | None = None
+    for bag in sources:
+        if len(bag.shape) != 1:
+            continue
         first = first or bag
         if bag.shape != first.shape:
             raise PatchError(

@@ -5,8 +5,7 @@ Letters: N patches of an image, C channels, k patches asked for.
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +17,11 @@ from ips.errors import PatchError
 from ips.images import Image, read_at
 from ips.images.array import WholeImage
 from ips.patches.grid import Edge, Grid
-from ips.patches.source import Coords, Indices, as_index
+from ips.patches.source import Coords, Indices, Part, PatchSource, as_index
+from ips.patches.thumbnail import shrink_image
 
 
-class ImagePatches:
+class ImagePatches(PatchSource):
     """A :class:`~ips.patches.source.PatchSource` over a regular grid on an image.
 
     The grid covers the part that was scanned, where the file says which that is.
@@ -54,22 +54,27 @@ class ImagePatches:
         except PatchError as error:
             raise PatchError(f"{image.name}: {error}") from None
         corners = np.rint(self.grid.coords * downsample).astype(np.int64)  # (N, 2)
-        self.coords: Coords = corners + np.array([left, top], dtype=np.int64)
+        self.coords = corners + np.array([left, top], dtype=np.int64)
+        self.name = image.name
+        self.extent: int = round(patch_size * downsample)
+        self.shape = image.channels, patch_size, patch_size
 
     @property
-    def name(self) -> str:
-        """The file's name."""
-        return self.image.name
-
-    @property
-    def extent(self) -> int:
-        """Side of a patch in full-resolution pixels."""
-        return round(self.patch_size * self.downsample)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one patch: ``(C, h, w)``."""
-        return self.image.channels, self.patch_size, self.patch_size
+    def parts(self) -> tuple[Part, ...]:
+        """The image, at the resolution that is read."""
+        return (
+            Part(
+                name=self.name,
+                patches=slice(0, len(self)),
+                area=self.image.bounds,
+                size=self.image.dimensions,
+                step=self.grid.stride * self.downsample,
+                extent=self.extent,
+                mpp=self.image.mpp,
+                patch_side=self.extent,
+                thumbnail=partial(shrink_image, self.image),
+            ),
+        )
 
     def __len__(self) -> int:
         return len(self.grid)
@@ -93,17 +98,6 @@ class ImagePatches:
     def close(self) -> None:
         """Let the file go; a later read opens it again."""
         self.image.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _plain_slices(self, corners: Coords) -> bool:
         inside = corners + self.patch_size <= self.image.dimensions  # (k, 2)

@@ -1,12 +1,14 @@
-"""A bag of patches that can be read by index: the one thing selection needs of an image.
+"""A bag of patches that can be read by index: all that selection needs to know about an image.
 
-Letters: N patches of an image, C channels, D features, k patches asked for.
+Letters: N patches of an image, C channels, D features, k requested patches.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -14,62 +16,123 @@ import torch
 from torch import Tensor
 
 from ips.errors import PatchError
+from ips.files import Closable
+from ips.patches.thumbnail import Thumbnail, paste_patches
 
 Coords = npt.NDArray[np.int64]
 Indices = Sequence[int] | npt.NDArray[np.int64] | Tensor
+Box = tuple[int, int, int, int]
 
 
-@runtime_checkable
-class PatchSource(Protocol):
+@dataclass(frozen=True)
+class Part:
+    """One image at one magnification: the geometry of some patches of a source.
+
+    Positions and lengths are in full-resolution pixels.
+
+    Attributes:
+        name: name of the image.
+        patches: indices of its patches in the source.
+        area: left, top, width and height of the scanned region. Where the size of the image is
+            unknown, the region ends with the last patch.
+        size: width and height of the whole image; None where unknown.
+        step: distance between neighbouring patches.
+        extent: side of a patch; None where a feature file does not say.
+        mpp: micrometres per pixel along x and y; None where unknown.
+        patch_side: ``extent``, or where unknown the smallest distance between two patches.
+        thumbnail: function that draws the area with a longer side of at most that many pixels.
+    """
+
+    name: str
+    patches: slice
+    area: Box
+    size: tuple[int, int] | None
+    step: float
+    extent: int | None
+    mpp: tuple[float, float] | None
+    patch_side: float
+    thumbnail: Callable[[int], Thumbnail]
+
+
+class PatchSource(Closable, ABC):
     """N patches of one image, none of them in memory until it is read.
 
     A source opens its file at the first ``read``, can be pickled into a worker (before or after
     that), and may be read from several threads.
+
+    Attributes:
+        name: name of the image in messages, usually the file name.
+        extent: side of a patch in full-resolution pixels; None where a feature file does not say.
+        shape: shape of one patch: ``(C, h, w)`` pixels or ``(D,)`` features.
+        patches: all patches as one tensor where they are in memory already, otherwise None.
     """
 
-    @property
-    def name(self) -> str:
-        """What to call this image in a message: usually the file's name."""
-        ...
+    name: str
+    extent: int | None
+    shape: tuple[int, ...]
+    patches: Tensor | None = None
 
-    @property
+    @cached_property
     def coords(self) -> Coords:
         """``(N, 2)`` top-left corners as x, y in full-resolution pixels."""
-        ...
+        raise NotImplementedError
 
-    @property
-    def extent(self) -> int | None:
-        """Side of a patch in full-resolution pixels; None where a feature file does not say."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one patch: ``(C, h, w)`` pixels or ``(D,)`` features."""
-        ...
-
+    @abstractmethod
     def __len__(self) -> int: ...
 
+    @abstractmethod
     def read(self, indices: Indices) -> Tensor:
-        """Only these patches, in this order: ``(k, C, h, w)`` uint8 or ``(k, D)`` floats."""
-        ...
+        """Return only these patches, in this order: ``(k, C, h, w)`` uint8 or ``(k, D)`` floats."""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The images, each at one magnification, that the patches belong to; one today.
+
+        By default the geometry is derived from ``coords``.
+        """
+        if not len(self):
+            raise PatchError(f"{self.name}: it has no patches, so there is nothing to show")
+        side = self.extent or _smallest_step(self.coords)
+        left, top = np.minimum(self.coords.min(axis=0), 0).tolist()
+        right, bottom = np.ceil(self.coords.max(axis=0) + side).astype(int).tolist()
+        return (
+            Part(
+                name=self.name,
+                patches=slice(0, len(self)),
+                area=(left, top, right - left, bottom - top),
+                size=None,
+                step=_usual_step(self.coords) or side,
+                extent=self.extent,
+                mpp=None,
+                patch_side=side,
+                thumbnail=partial(paste_patches, self, extent=side),
+            ),
+        )
 
 
-def release(source: PatchSource) -> None:
-    """Let go of what a source holds open, if it holds anything; it opens again when read."""
-    close: Callable[[], None] | None = getattr(source, "close", None)
-    if close is not None:
-        close()
+def _smallest_step(coords: Coords) -> float:
+    steps = np.concatenate([np.diff(np.unique(axis)) for axis in coords.T])
+    return float(steps.min()) if len(steps) else 1.0
 
 
-class MemoryPatches:
-    """Patches that are in memory already: the simplest source, and the double for tests.
+def _usual_step(coords: Coords) -> float:
+    # Files store patches row by row or column by column, so the next one is mostly one step away.
+    steps = np.diff(coords, axis=0).ravel()
+    sizes, counts = np.unique(steps[steps > 0], return_counts=True)
+    return float(sizes[counts.argmax()]) if len(sizes) else 0.0
+
+
+class MemoryPatches(PatchSource):
+    """Patches that are in memory already: the simplest source, also useful in tests.
 
     Args:
         patches: ``(N, C, h, w)`` uint8 pixels or ``(N, D)`` features, on any device.
-        coords: ``(N, 2)``; where the image's layout is unknown, patches stand in one row.
-        extent: side of a patch in full-resolution pixels, the patch's own side by default.
-        name: what to call it in messages.
+        coords: ``(N, 2)`` top-left corners; by default the patches form one row.
+        extent: side of a patch in full-resolution pixels; by default the side of ``patches``.
+        name: name of the image in messages.
     """
+
+    patches: Tensor
 
     def __init__(
         self,
@@ -86,31 +149,29 @@ class MemoryPatches:
             )
         self.patches = patches
         self.name = name
+        self.shape = tuple(patches.shape[1:])
         pixels = patches.dim() == 4
         self.extent = patches.shape[-1] if extent is None and pixels else extent
         if coords is None:
-            step = self.extent or 1
-            x = np.arange(len(patches), dtype=np.int64) * step
+            x = np.arange(len(patches), dtype=np.int64) * (self.extent or 1)
             coords = np.stack([x, np.zeros_like(x)], axis=1)
         if len(coords) != len(patches):
             raise PatchError(f"{name}: {len(patches)} patches but {len(coords)} coordinates")
         self.coords = np.asarray(coords, dtype=np.int64)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one patch."""
-        return tuple(self.patches.shape[1:])
-
     def __len__(self) -> int:
         return len(self.patches)
 
     def read(self, indices: Indices) -> Tensor:
-        """Only these patches, in this order."""
+        """Return only these patches, in this order."""
         return self.patches[as_index(indices, len(self), self.name).to(self.patches.device)]
 
 
 def in_memory(source: PatchSource) -> MemoryPatches:
-    """All patches of a source, read; of features not where they are, which a file may not say."""
+    """Read all patches of a source.
+
+    Features lose their coordinates, which a feature file may not be able to give.
+    """
     if isinstance(source, MemoryPatches):
         return source
     patches = source.read(torch.arange(len(source)))
@@ -119,7 +180,7 @@ def in_memory(source: PatchSource) -> MemoryPatches:
 
 
 def as_index(indices: Indices, count: int, name: str) -> Tensor:
-    """``indices`` as an int64 tensor on the CPU; one that no patch has is an error."""
+    """Return ``indices`` as an int64 tensor on the CPU; raise if one is not below ``count``."""
     index = torch.as_tensor(indices, dtype=torch.int64).cpu()
     if len(index) and (int(index.min()) < 0 or int(index.max()) >= count):
         wrong = next(int(i) for i in index if not 0 <= i < count)

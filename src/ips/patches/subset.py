@@ -1,60 +1,55 @@
-"""Some patches of a source, as a source of their own.
+"""A subset of the patches of a source, as a source of its own.
 
-Letters: N patches of the source, n of them here.
+Letters: n patches of the subset.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ips.patches.source import Coords, Indices, PatchSource, as_index, release
+from ips.patches.source import Coords, Indices, Part, PatchSource, as_index
 
 
-class PatchSubset:
-    """The patches of ``source`` with the numbers ``indices`` ``(n,)``, counted anew from 0."""
+class PatchSubset(PatchSource):
+    """The patches ``indices`` ``(n,)`` of ``source``, renumbered from 0."""
 
     def __init__(self, source: PatchSource, indices: npt.NDArray[np.int64]) -> None:
         self.source = source
         self.indices = indices
+        self.name, self.extent, self.shape = source.name, source.extent, source.shape
 
-    @property
-    def name(self) -> str:
-        """The source's."""
-        return self.source.name
-
-    @property
+    @cached_property
     def coords(self) -> Coords:
-        """``(n, 2)``, where they are in the image."""
+        """``(n, 2)`` top-left corners in the image."""
         return self.source.coords[self.indices]
 
     @property
-    def extent(self) -> int | None:
-        """The source's."""
-        return self.source.extent
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The source's."""
-        return self.source.shape
+    def parts(self) -> tuple[Part, ...]:
+        """The image of ``source``, all of it."""
+        (part,) = self.source.parts
+        return (replace(part, patches=slice(0, len(self))),)
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def read(self, indices: Indices) -> Tensor:
-        """Only these patches, in this order."""
+        """Return only these patches, in this order."""
         index = as_index(indices, len(self), self.name)
         return self.source.read(torch.from_numpy(self.indices)[index])
 
     def close(self) -> None:
-        """Let go of what the source holds open."""
-        release(self.source)
+        """Close the file of ``source``."""
+        self.source.close()
 
 
 def sampled(source: PatchSource, count: int | None, *, seed: int) -> PatchSource:
-    """At most ``count`` patches of a source, drawn at random but the same at every call."""
+    """Draw at most ``count`` patches of a source at random, reproducibly."""
     if count is None or len(source) <= count:
         return source
     rng = np.random.default_rng([seed, len(source)])

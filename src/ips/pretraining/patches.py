@@ -18,9 +18,9 @@ from torch.utils.data import Dataset
 
 from ips.data.table import read_table
 from ips.errors import DataError, ImageError, IPSError, PatchError
-from ips.images import PillowImage, is_image
+from ips.images import is_image
 from ips.images.tile_cache import CACHE_BYTES
-from ips.patches import ImagePatches, release
+from ips.patches import ImagePatches
 from ips.slides.coords import NoTissueError
 
 #: Bytes of decoded pixels that a process holds of the slides it has open, about.
@@ -218,7 +218,7 @@ class Reader(Dataset[Tensor]):
     def close(self) -> None:
         """Let all files go."""
         while self._open:
-            release(self._open.popitem()[1])
+            self._open.popitem()[1].close()
 
     def _patch(self, number: int) -> Tensor:
         slide, patch = self.draws[number].tolist()
@@ -255,7 +255,7 @@ class Reader(Dataset[Tensor]):
             self._open[number] = self.open_file(self.slides[number].path)
         self._open.move_to_end(number)
         while len(self._open) > 1 and sum(self.slides[n].held for n in self._open) > OPEN_BYTES:
-            release(self._open.popitem(last=False)[1])
+            self._open.popitem(last=False)[1].close()
         return self._open[number]
 
 
@@ -267,5 +267,5 @@ def blank(patches: Tensor) -> Tensor:
 
 def _held(source: ImagePatches) -> int:
     width, height = source.image.dimensions
-    whole = isinstance(source.image, PillowImage)
+    whole = source.image.decoded_whole
     return width * height * source.image.channels if whole else CACHE_BYTES

@@ -15,10 +15,11 @@ from matplotlib.colors import to_hex
 from PIL import Image as PILImage
 
 from ips.explain.attention import class_colours, relative
-from ips.explain.overview import Pixels, boxes, label_spots, overview, patch_side, rgb
+from ips.explain.marks import boxes, label_spots
 from ips.explain.page import Colour, shortened
 from ips.models import Prediction
 from ips.patches import PatchSource
+from ips.patches.thumbnail import Pixels, as_rgb
 from ips.report.html import Html, el
 from ips.report.statistics import Floats
 
@@ -58,7 +59,8 @@ class Sight:
 
 def look(source: PatchSource, prediction: Prediction) -> Sight:
     """The image behind ``source``, which has pixels, and where the model looked."""
-    view = overview(source, side=_SIDE)
+    part = source.parts[0]
+    view = part.thumbnail(_SIDE)
     height, width = view.pixels.shape[:2]
     k = min(_DRAWN, len(prediction.indices))
     smallest = 3 * max(width, height) / 320
@@ -69,10 +71,10 @@ def look(source: PatchSource, prediction: Prediction) -> Sight:
     return Sight(
         picture=_encoded(view.pixels),
         size=(width, height),
-        marks=boxes(view, prediction.coords[:k], extent=patch_side(source), smallest=smallest),
+        marks=boxes(view, prediction.coords[:k], extent=part.patch_side, smallest=smallest),
         attention=prediction.attention[:k].detach().double().cpu().numpy(),
         labels=labels,
-        crops=[_encoded(rgb(patch.transpose(1, 2, 0)), side=_CROP) for patch in strongest],
+        crops=[_encoded(as_rgb(patch.transpose(1, 2, 0)), side=_CROP) for patch in strongest],
         kept=len(prediction.indices),
         patches=prediction.patches,
     )

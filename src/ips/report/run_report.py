@@ -11,7 +11,7 @@ from rich.console import Console
 from ips.config import Config
 from ips.errors import ConfigError
 from ips.models import Output
-from ips.patches import PatchSource, release
+from ips.patches import PatchSource
 from ips.predictor import Predictor, load
 from ips.progress import progress_bar
 from ips.report.answers import Answers, TaskAnswers, read_answers, write_answers
@@ -123,6 +123,6 @@ def _examples(
                 )
                 sight = look(source, prediction)
             examples.append(Example(number, sight))
-            release(source)
+            source.close()
             bar.advance(line)
     return examples

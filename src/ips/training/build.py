@@ -41,7 +41,7 @@ from ips.nn import (
     ResNet,
 )
 from ips.nn.weights import is_name, load_weights, normalisation
-from ips.patches import FeatureBag, PatchSource, open_patches
+from ips.patches import PatchSource, open_patches
 from ips.patches.features import check_widths
 from ips.tasks import Task, build_tasks
 from ips.training.loading import DataSet, Sampled
@@ -157,10 +157,9 @@ def _table(data: TableConfig, config: Config) -> Data:
         train, test = stratified_split(strata, test=data.test, seed=data.seed)
     opener = partial(open_source, patches=config.patches)
     first = opener(rows[0].path)
-    if isinstance(first, FeatureBag):
+    if len(first.shape) == 1:  # features
         first.coords  # noqa: B018  what it lacks to say where its patches are it says now
-        bags = (opener(row.path) for row in rows)
-        check_widths(bag for bag in bags if isinstance(bag, FeatureBag))
+        check_widths(opener(row.path) for row in rows)
 
     def part(numbers: list[int]) -> TableData:
         labels = [encoded.labels[i] for i in numbers]

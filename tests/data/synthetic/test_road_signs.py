@@ -19,7 +19,7 @@ from ips.data.synthetic.road_scene import draw_scene
 from ips.data.synthetic.road_signs import NAMES, TASKS, RoadSigns
 from ips.data.synthetic.road_sprites import OTHERS, RINGED, SPEEDS, sign_master
 from ips.errors import DataError, PatchError
-from ips.patches.source import PatchSource, release
+from ips.patches.source import PatchSource
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -224,7 +224,7 @@ def test_closing_lets_the_pixels_go(roads: RoadSigns) -> None:
     source, _ = roads[2]
     expected = source.read([5])
     pixels = weakref.ref(source.image.pixels)
-    release(source)
+    source.close()
     assert pixels() is None
     assert torch.equal(source.read([5]), expected)
 

@@ -6,7 +6,7 @@ Letters: N patches of the image, k patches asked for, n things on the image, p s
 from __future__ import annotations
 
 import dataclasses
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from ips.patches.grid import Grid
-from ips.patches.source import Coords, Indices, as_index
+from ips.patches.source import Coords, Indices, Part, PatchSource, as_index
+from ips.patches.thumbnail import shrink_region
 
 
-class ScenePatches:
+class ScenePatches(PatchSource):
     """The patches of a black image with square cells pasted on it, none of them stored.
 
     Args:
@@ -35,21 +36,31 @@ class ScenePatches:
         self.places = places
         self.grid = grid
         self.name = name
+        self.extent: int = grid.patch
+        self.shape = 1, grid.patch, grid.patch
 
-    @property
+    @cached_property
     def coords(self) -> Coords:
         """``(N, 2)`` top-left corners as x, y."""
         return self.grid.coords
 
     @property
-    def extent(self) -> int:
-        """Side of a patch in pixels."""
-        return self.grid.patch
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one patch: one grey channel."""
-        return 1, self.grid.patch, self.grid.patch
+    def parts(self) -> tuple[Part, ...]:
+        """The whole image."""
+        width, height = self.grid.width, self.grid.height
+        return (
+            Part(
+                name=self.name,
+                patches=slice(0, len(self)),
+                area=(0, 0, width, height),
+                size=(width, height),
+                step=self.grid.stride,
+                extent=self.extent,
+                mpp=None,
+                patch_side=self.extent,
+                thumbnail=partial(shrink_region, self._region, width, height),
+            ),
+        )
 
     def __len__(self) -> int:
         return len(self.grid)
@@ -78,12 +89,18 @@ class ScenePatches:
         return torch.from_numpy(canvas).unsqueeze(1)  # (k, 1, p, p)
 
     def dense(self) -> npt.NDArray[np.uint8]:
-        """The whole image, ``(height, width)``: for pictures and small tests only."""
-        image = np.zeros((self.grid.height, self.grid.width), dtype=np.uint8)
+        """Draw the whole image, ``(height, width)``: for pictures and small tests only."""
+        return self._region(0, 0, self.grid.width, self.grid.height)[..., 0]
+
+    def _region(self, x: int, y: int, w: int, h: int) -> npt.NDArray[np.uint8]:
         c = self.cells.shape[-1]
-        for cell, (x, y) in zip(self.cells, self.places.tolist(), strict=True):
-            image[y : y + c, x : x + c] = cell
-        return image
+        # A margin of one cell around the region, so that no cell has to be cut.
+        canvas = np.zeros((h + 2 * c, w + 2 * c, 1), dtype=np.uint8)
+        at = self.places - (x, y) + c  # (n, 2)
+        touching = ((at > 0) & (at < (w + c, h + c))).all(axis=1)
+        for cell, (u, v) in zip(self.cells[touching], at[touching].tolist(), strict=True):
+            canvas[v : v + c, u : u + c, 0] = cell
+        return canvas[c : c + h, c : c + w]
 
     @cached_property
     def _touching(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -101,6 +118,8 @@ class ScenePatches:
         return patch[order], thing[order]
 
     def __getstate__(self) -> dict[str, Any]:
-        # What can be worked out again stays behind: it would be most of the bytes.
-        state = {key: value for key, value in self.__dict__.items() if key != "_touching"}
+        # Derived values are recomputed after unpickling: they would be most of the bytes.
+        state = {
+            key: value for key, value in self.__dict__.items() if key not in ("_touching", "coords")
+        }
         return state | {"grid": dataclasses.replace(self.grid)}
