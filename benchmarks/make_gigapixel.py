@@ -82,7 +82,7 @@ def _cells(rng: np.random.Generator) -> Floats:
     return (nuclei + grain).astype(np.float32)
 
 
-def tiles(scene: Scene, *, side: int, level: int, tick: Callable[[], None]) -> Iterator[bytes]:
+def tiles(scene: Scene, *, side: int, level: int, on_tile: Callable[[], None]) -> Iterator[bytes]:
     """The tiles of a level, row by row, encoded; the background is encoded only once."""
     scale = 2**level
     across = -(-(side // scale) // TILE)
@@ -94,7 +94,7 @@ def tiles(scene: Scene, *, side: int, level: int, tick: Callable[[], None]) -> I
                 yield encode(draw(scene, near, column=column, row=row, level=level))
             else:
                 yield white
-            tick()
+            on_tile()
 
 
 def _near(scene: Scene, x: int, y: int, extent: int) -> npt.NDArray[np.int64]:
@@ -134,7 +134,7 @@ def encode(tile: npt.NDArray[np.uint8]) -> bytes:
 
 
 def write_slide(
-    path: Path, *, side: int, seed: int = 0, tick: Callable[[], None] = lambda: None
+    path: Path, *, side: int, seed: int = 0, on_tile: Callable[[], None] = lambda: None
 ) -> None:
     """Write the slide beside its name, and give it the name once it is whole."""
     sizes = level_sizes(side)
@@ -153,7 +153,7 @@ def write_slide(
             for level, size in enumerate(sizes):
                 per_cm = 1e4 / (MPP * 2**level)
                 file.write(
-                    tiles(scene, side=side, level=level, tick=tick),
+                    tiles(scene, side=side, level=level, on_tile=on_tile),
                     shape=(size, size, 3),
                     subifds=0 if level else len(sizes) - 1,
                     subfiletype=1 if level else 0,
@@ -195,7 +195,7 @@ def main(words: list[str] | None = None) -> None:
         task = bar.add_task(
             "", total=sum((-(-size // TILE)) ** 2 for size in level_sizes(given.side))
         )
-        write_slide(given.out, side=given.side, seed=given.seed, tick=lambda: bar.advance(task))
+        write_slide(given.out, side=given.side, seed=given.seed, on_tile=lambda: bar.advance(task))
     megabytes = given.out.stat().st_size / 1e6
     console.print(
         f"{given.out}: {given.side:,} x {given.side:,} px in {megabytes:,.0f} MB", highlight=False

@@ -1,4 +1,4 @@
-"""The baseline, given the same order, selects what the fast pass selects."""
+"""The baseline selects the same patches as the fast selection."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from ips import selection
-from ips.bench.agreement import compare
 from ips.bench.baseline import PaperIPS
-from ips.bench.cases import mnist_net, projector_net, settled
-from ips.bench.selection import every_patch
+from ips.bench.cases import briefly_trained, mnist_net, projector_net
+from ips.bench.comparison import compare_selections
+from ips.bench.selection import embed_every_patch
 from ips.errors import ConfigError
 from ips.models import IPSNet
 from ips.nn import GatedAttention, Head, resnet18
@@ -21,7 +20,7 @@ from ips.patches import MemoryPatches
 
 @pytest.fixture(autouse=True)
 def double() -> Iterator[None]:
-    # Everything in float64, the table of logits included: no two scores are near each other.
+    # In float64 rounding never changes the order of scores.
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
@@ -37,47 +36,49 @@ def labels(images: int) -> dict[str, Tensor]:
     return classes | {"multi": torch.zeros(images, 10)}
 
 
-def orders(sources: list[MemoryPatches], *, seed: int) -> Tensor:
-    return selection.shuffled(torch.ones(len(sources), len(sources[0])).bool(), seed=seed)
-
-
 @pytest.mark.parametrize("position", [True, False])
 @pytest.mark.parametrize(("count", "keep", "chunk"), [(30, 6, 7), (24, 8, 8), (5, 6, 4), (6, 6, 4)])
 def test_selects_the_same_patches(count: int, keep: int, chunk: int, position: bool) -> None:
     sources = pixels(count)
-    net = settled(mnist_net(keep=keep, chunk=chunk, width=16).double(), sources, labels(3), steps=2)
+    net = briefly_trained(
+        mnist_net(keep=keep, chunk=chunk, width=16).double(), sources, labels(3), steps=2
+    )
     net.position = position
     paper = PaperIPS(net)
-    kept = paper.select(paper.load(sources), orders(sources, seed=3))
+    kept = paper.select(paper.load(sources), seed=3)
     ours = net.select(sources, seed=3).selection.indices
-    assert compare(kept.indices, ours, sources).equal == 3
-    with every_patch():
+    assert compare_selections(kept.indices, ours, sources).equal == 3
+    with embed_every_patch():
         assert torch.equal(net.select(sources, seed=3).selection.indices, ours)
 
 
-def test_features_are_selected_alike() -> None:
+def test_selects_the_same_features() -> None:
     features = torch.randn(2, 50, 12)
     sources = [MemoryPatches(f) for f in features]
     net = projector_net(inputs=12, dim=16, keep=9, chunk=8).double()
-    net = settled(net, sources, {"tumour": torch.tensor([0, 1])}, steps=2)
+    net = briefly_trained(net, sources, {"tumour": torch.tensor([0, 1])}, steps=2)
     paper = PaperIPS(net)
-    kept = paper.select(paper.load(sources), orders(sources, seed=0))
-    assert compare(kept.indices, net.select(sources).selection.indices, sources).equal == 2
+    kept = paper.select(paper.load(sources), seed=0)
+    assert (
+        compare_selections(kept.indices, net.select(sources).selection.indices, sources).equal == 2
+    )
     expected = torch.stack([f[i] for f, i in zip(features, kept.indices, strict=True)])
     assert torch.equal(kept.patches, expected)
 
 
-def test_answers_the_same() -> None:
+def test_gives_the_same_logits() -> None:
     sources = pixels(20)
-    net = settled(mnist_net(keep=6, chunk=5, width=16).double(), sources, labels(3), steps=2)
+    net = briefly_trained(
+        mnist_net(keep=6, chunk=5, width=16).double(), sources, labels(3), steps=2
+    )
     paper = PaperIPS(net).eval()
-    logits = paper(paper.select(paper.load(sources), orders(sources, seed=0)))
+    logits = paper(paper.select(paper.load(sources), seed=0))
     chosen = net.select(sources, seed=0)
     for task, expected in net(chosen.patches, chosen.selection).logits.items():
         torch.testing.assert_close(logits[task], expected)
 
 
-def test_is_a_plain_copy_of_its_own() -> None:
+def test_copies_the_encoder_in_contiguous_format() -> None:
     net = mnist_net(keep=6, chunk=5, width=16).double()
     paper = PaperIPS(net)
     weight = paper.encoder.get_submodule("layer1.0.conv1").weight
@@ -91,30 +92,18 @@ def test_is_a_plain_copy_of_its_own() -> None:
     assert original.abs().sum() > 0
 
 
-def test_leaves_training_mode_and_statistics_alone() -> None:
+def test_selection_does_not_change_training_mode_or_statistics() -> None:
     sources = pixels(12)
     paper = PaperIPS(mnist_net(keep=4, chunk=4, width=16).double()).train()
     before = {name: t.clone() for name, t in paper.state_dict().items()}
-    paper.select(paper.load(sources), orders(sources, seed=0))
+    paper.select(paper.load(sources), seed=0)
     assert paper.encoder.training
     assert all(torch.equal(t, before[name]) for name, t in paper.state_dict().items())
 
 
-def test_only_cross_attention() -> None:
+def test_needs_cross_attention() -> None:
     encoder = resnet18(stages=1, width=16, channels=1)
     heads = {"a": Head(16, 2, activation=torch.sigmoid)}
     net = IPSNet(encoder, GatedAttention(16, tokens=1), heads, keep=2, chunk=2)
     with pytest.raises(ConfigError, match="cross-attention, not by GatedAttention"):
         PaperIPS(net)
-
-
-def test_differences_are_told_apart() -> None:
-    patches = torch.zeros(6, 1, 4, 4, dtype=torch.uint8)
-    patches[4] = 9
-    sources = [MemoryPatches(patches), MemoryPatches(patches)]
-    found = compare(torch.tensor([[0, 1], [0, 1]]), torch.tensor([[1, 0], [2, 4]]), sources)
-    assert (found.images, found.equal, found.patches) == (2, 1, 4)
-    assert (found.different, found.twins) == (2, 1)
-    assert str(found) == (
-        "same set in 1 of 2 images; 2 of 4 patches differ, 1 of them only in place"
-    )

@@ -1,19 +1,18 @@
-"""Time and memory, as ratios of arms that were measured side by side.
+"""Time and memory as ratios of arms that are measured side by side.
 
 ::
 
-    baseline.py       the paper as written, to compare with
-    cases.py          the models and images that are measured
-    rounds.py         arms in turns, ratios of paired times
-    peak.py           peak memory of a fresh process
-    agreement.py      did two arms select the same patches
-    selection.py      the select step
-    stored.py         the select step over stored features: time and memory
-    step.py           a whole training step
-    memory.py         memory of a training step against the size of the image
-    memory_step.py    that step, as a fresh process runs it
-    read.py           patches per second of every reader
-    machine.py        what was measured on
-    figures.py        bars and lines
-    report.py         JSON, picture and table of a benchmark
+    baseline.py       the paper's algorithm in plain PyTorch, to compare with
+    cases.py          models and images to measure
+    timing.py         run arms alternately, ratios of paired times
+    peak.py           peak memory of a new process
+    comparison.py     compare arms: time, and the patches they select
+    selection.py      benchmark of the select step
+    features.py       the select step on stored features: time and memory
+    step.py           benchmark of a whole training step
+    memory.py         benchmark of a training step's memory against the image size
+    memory_step.py    that training step, as a new process runs it
+    read.py           benchmark of the image readers
+    figures.py        bar and line charts
+    report.py         JSON, chart and table of a benchmark
 """

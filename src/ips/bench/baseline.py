@@ -1,4 +1,4 @@
-"""The paper as written, to measure against: plain PyTorch, nothing done to make it fast.
+"""The paper's algorithm in plain PyTorch, without optimisation: the baseline of the benchmarks.
 
 Letters: B images, N patches of an image, M kept, I per step, C channels, D embedding size,
 T tokens, H heads, D_k = D / H.
@@ -8,36 +8,31 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from ips import selection
 from ips.errors import ConfigError
 from ips.models import IPSNet
 from ips.nn import CrossAttentionTransformer, evaluating, sinusoidal_position
 from ips.patches import PatchSource
 
 
-@dataclass(frozen=True)
-class Kept:
-    """What the select step hands to the forward step.
-
-    Attributes:
-        indices: ``(B, M)`` in the images' own numbering.
-        patches: ``(B, M, ...)`` floats.
-    """
+class Kept(NamedTuple):
+    """Selected patches: their indices ``(B, M)`` and floats ``(B, M, ...)``."""
 
     indices: Tensor
     patches: Tensor
 
 
 class PaperIPS(nn.Module):
-    """Algorithm 1 with the weights of ``net``, which it copies.
+    """Algorithm 1 of the paper with a copy of the weights of ``net``.
 
-    All images of a batch go in parallel, B·I patches at a time, through the encoder as it is in
-    training (NCHW, BatchNorm apart). At every step of Eq. 1 the keys of all M + I candidates are
-    projected from their embeddings. All images have the same N.
+    All images of a batch are processed in parallel, B·I patches at a time, by the encoder as it is
+    in training (NCHW, BatchNorm not folded). Every step of Eq. 1 projects the keys of all M + I
+    candidates from their embeddings. All images must have the same N.
     """
 
     mean: Tensor
@@ -51,7 +46,7 @@ class PaperIPS(nn.Module):
                 "compare a model with the cross-attention aggregator"
             )
         encoder: nn.Module = copy.deepcopy(net.encoder)
-        # IPSNet has put the channels innermost; a plain network has them outermost.
+        # IPSNet stores its weights in channels-last format; a plain network does not.
         self.encoder = encoder.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self.aggregator = copy.deepcopy(net.aggregator)
         self.tasks, self.heads = net.tasks, copy.deepcopy(net.heads)
@@ -60,46 +55,48 @@ class PaperIPS(nn.Module):
         self.register_buffer("std", net.std.clone(), persistent=False)
 
     def load(self, sources: Sequence[PatchSource]) -> Tensor:
-        """The batch as a data loader hands it over: ``(B, N, ...)`` floats, on the device."""
+        """Load the batch as a data loader does: ``(B, N, ...)`` floats on the device."""
         patches = torch.stack([source.read(range(len(source))) for source in sources])
         pixels = patches.dtype == torch.uint8
         patches = patches.to(self.mean.device, self.mean.dtype)
         return patches.div_(255).sub_(self.mean).div_(self.std) if pixels else patches
 
-    def select(self, patches: Tensor, order: Tensor) -> Kept:
-        """Eq. 1 over ``patches`` ``(B, N, ...)``, looked at in ``order`` ``(B, N)``."""
-        N = patches.shape[1]
+    def select(self, patches: Tensor, *, seed: int) -> Kept:
+        """Eq. 1 over ``patches`` ``(B, N, ...)``, visited in the order that `IPSNet` uses."""
+        B, N = patches.shape[:2]
         M = N if self.keep is None else min(self.keep, N)
+        present = torch.ones(B, N, dtype=torch.bool)
+        order = selection.shuffled(present, seed=seed).to(patches.device)  # (B, N)
+        numbers = torch.arange(N, device=patches.device).expand(B, N)
         with evaluating(self):
-            patches = _rows(patches, order)  # shuffled, as the authors do: a copy
+            patches = _rows(patches, order)  # shuffled, as in the authors' code: a copy
             x = self._embed(patches[:, :M], order[:, :M])  # (B, M, D)
-            at = torch.arange(M, device=order.device).expand(len(order), M)  # (B, M)
+            at = numbers[:, :M]  # (B, M)
             for start in range(M, N, self.chunk):
                 new = slice(start, min(start + self.chunk, N))
                 x = torch.cat([x, self._embed(patches[:, new], order[:, new])], dim=1)
-                place = torch.arange(N, device=order.device)[new].expand(len(order), -1)
-                at = torch.cat([at, place], dim=1)  # (B, M+I)
-                # The earlier of two equal scores wins, as everywhere in this library.
+                at = torch.cat([at, numbers[:, new]], dim=1)  # (B, M+I)
+                # Of two equal scores the earlier wins, as in `ips.selection`.
                 best = self._scores(x).sort(dim=1, descending=True, stable=True).indices[:, :M]
                 best = best.sort(dim=1).values  # (B, M)
                 x, at = _rows(x, best), at.gather(1, best)
             return Kept(indices=order.gather(1, at), patches=_rows(patches, at))
 
     def forward(self, kept: Kept) -> dict[str, Tensor]:
-        """Embed the patches kept again, aggregate and classify: logits ``(B, C)`` per task."""
+        """Embed the kept patches again, aggregate and classify: logits ``(B, C)`` per task."""
         x = self._embed(kept.patches, kept.indices)  # (B, M, D)
         mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         tokens = self.aggregator(x, mask).tokens.unbind(dim=1)  # T x (B, D)
-        answers = zip(self.tasks, self.heads, tokens, strict=True)
-        return {task: head(z) for task, head, z in answers}
+        rows = zip(self.tasks, self.heads, tokens, strict=True)
+        return {task: head(z) for task, head, z in rows}
 
     def _embed(self, patches: Tensor, indices: Tensor) -> Tensor:
-        """``(B, I, ...)`` to ``(B, I, D)``, in one go, with the encoding of the places added."""
+        """``(B, I, ...)`` to ``(B, I, D)``, in one batch, with the position encoding added."""
         x: Tensor = self.encoder(patches.flatten(0, 1)).unflatten(0, indices.shape)  # (B, I, D)
         return x + sinusoidal_position(indices, x.shape[-1]).to(x.dtype) if self.position else x
 
     def _scores(self, x: Tensor) -> Tensor:
-        """Attention among the candidates ``x`` ``(B, M+I, D)``, averaged: ``(B, M+I)``."""
+        """Mean attention among the candidates ``x`` ``(B, M+I, D)``: ``(B, M+I)``."""
         attention, q = self.aggregator.attention, self.aggregator.q
         Q = attention.query(q).unflatten(-1, (attention.heads, -1)).transpose(0, 1)  # (H, T, D_k)
         K = attention.key(x).unflatten(-1, (attention.heads, -1)).permute(0, 2, 3, 1)

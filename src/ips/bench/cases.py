@@ -1,6 +1,6 @@
-"""The models and images that are measured: the paper's experiments, or tiny likenesses of them.
+"""Models and images to measure: the paper's experiments, or tiny versions of them.
 
-Letters: B images, N patches of an image, M kept, I per step.
+Letters: B images, N patches of an image, M kept, I per step, C classes.
 """
 
 from __future__ import annotations
@@ -24,21 +24,27 @@ class Case:
     """A model and a batch for it.
 
     Attributes:
-        name: on the command line.
-        settings: what it is made of, for the report.
+        name: name of the case on the command line.
+        description: facts about images and encoder for the report.
         net: the model.
         sources: B images.
         labels: per task ``(B,)`` classes or ``(B, C)`` zeros and ones.
     """
 
     name: str
-    settings: dict[str, Any]
+    description: dict[str, Any]
     net: IPSNet
     sources: Sequence[PatchSource]
     labels: dict[str, Tensor]
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The description and the sizes N, M, I and B."""
+        sizes = {"N": len(self.sources[0]), "M": self.net.keep, "I": self.net.chunk}
+        return self.description | sizes | {"batch": len(self.sources)}
 
-def megapixel_mnist(*, batch: int, device: torch.device, quick: bool = False) -> Case:
+
+def megapixel_mnist_case(*, batch: int, device: torch.device, quick: bool = False) -> Case:
     """Sect. 4.3: 1,500 px, N = 900, M = 100, I = 100, the first two stages of a ResNet-18."""
     side, keep, chunk, width = (400, 6, 8, 16) if quick else (1500, 100, 100, 64)
     data = MegapixelMNIST(side, count=batch)
@@ -46,15 +52,15 @@ def megapixel_mnist(*, batch: int, device: torch.device, quick: bool = False) ->
     sources = [MemoryPatches(s.read(range(len(s))).to(device), name=s.name) for s, _ in items]
     labels = {task: torch.stack([label[task] for _, label in items]) for task in TASKS}
     net = mnist_net(keep=keep, chunk=chunk, width=width).to(device)
-    net = settled(net, sources, labels, steps=4)
-    settings = {"side": side, "patch": 50, "encoder": "resnet18", "stages": 2, "width": width}
-    return _case("megapixel-mnist", settings, net, sources, labels)
+    net = briefly_trained(net, sources, labels, steps=4)
+    description = {"side": side, "patch": 50, "encoder": "resnet18", "stages": 2, "width": width}
+    return Case("megapixel-mnist", description, net, sources, labels)
 
 
-def dense(*, batch: int, device: torch.device, quick: bool = False) -> Case:
-    """Images of 1,200 x 1,600 px without a repeat, N = 192, M = 10, I = 32, a ResNet-18."""
+def dense_case(*, batch: int, device: torch.device, quick: bool = False) -> Case:
+    """Images of 1,200 x 1,600 px without equal patches, N = 192, M = 10, I = 32, a ResNet-18."""
     patch, keep, chunk, width = (32, 6, 8, 16) if quick else (100, 10, 32, 64)
-    images = landscapes(batch, height=12 * patch, width=16 * patch)  # (B, 3, h, w)
+    images = multiscale_noise(batch, height=12 * patch, width=16 * patch)  # (B, 3, h, w)
     cut = images.unfold(2, patch, patch).unfold(3, patch, patch)  # (B, 3, 12, 16, p, p)
     cut = cut.permute(0, 2, 3, 1, 4, 5).flatten(1, 2).to(device)  # (B, N, 3, p, p)
     sources = [
@@ -63,20 +69,14 @@ def dense(*, batch: int, device: torch.device, quick: bool = False) -> Case:
     labels = {"class": torch.arange(batch) % 4}
     torch.manual_seed(0)
     net = _net(resnet18(width=width), 8 * width, {"class": 4}, keep=keep, chunk=chunk).to(device)
-    net = settled(net, sources, labels, steps=4)
-    settings = {
-        "height": 12 * patch,
-        "width_px": 16 * patch,
-        "patch": patch,
-        "encoder": "resnet18",
-        "stages": 4,
-        "width": width,
-    }
-    return _case("dense", settings, net, sources, labels)
+    net = briefly_trained(net, sources, labels, steps=4)
+    description: dict[str, Any] = {"height": 12 * patch, "width_px": 16 * patch, "patch": patch}
+    description |= {"encoder": "resnet18", "stages": 4, "width": width}
+    return Case("dense", description, net, sources, labels)
 
 
 def mnist_net(*, keep: int, chunk: int, width: int) -> IPSNet:
-    """The model of Sect. 4.3 with the weights of seed 0; ``width`` is 64 in the paper."""
+    """The model of Sect. 4.3, initialised with seed 0; ``width`` is 64 in the paper."""
     torch.manual_seed(0)
     encoder = resnet18(stages=2, width=width, channels=1)
     classes = {task: count for task, (_, count) in TASKS.items()}
@@ -84,26 +84,15 @@ def mnist_net(*, keep: int, chunk: int, width: int) -> IPSNet:
 
 
 def projector_net(*, inputs: int, dim: int, keep: int, chunk: int) -> IPSNet:
-    """The model of Sect. 4.2 over stored features, with the weights of seed 0."""
+    """The model of Sect. 4.2 for stored features, initialised with seed 0."""
     torch.manual_seed(0)
     return _net(FeatureProjector(inputs, dim=dim), dim, {"tumour": 2}, keep=keep, chunk=chunk)
 
 
-def loss_of(logits: Mapping[str, Tensor], labels: Mapping[str, Tensor]) -> Tensor:
-    """Mean over the tasks."""
-    losses = [
-        F.cross_entropy(logits[task], y.to(logits[task].device))
-        if y.dim() == 1
-        else F.binary_cross_entropy_with_logits(logits[task], y.to(logits[task].device))
-        for task, y in labels.items()
-    ]
-    return torch.stack(losses).mean()
-
-
-def settled(
+def briefly_trained(
     net: IPSNet, sources: Sequence[PatchSource], labels: Mapping[str, Tensor], *, steps: int
 ) -> IPSNet:
-    """``net`` after some steps of training, so that its scores differ as those of a real one."""
+    """Train ``net`` for a few steps, so that its scores vary like those of a real model."""
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, weight_decay=0.1)
     for step in range(steps):
         train_step(net, optimizer, sources, labels, seed=step)
@@ -119,15 +108,27 @@ def train_step(
     seed: int,
     load: Load = "eager",
 ) -> Tensor:
-    """Select, embed, aggregate, learn (Algorithm 1): the numbers of the patches selected."""
+    """Select, embed, aggregate, update the weights (Algorithm 1); returns the selected indices."""
     net.train()
-    torch.manual_seed(seed)  # of dropout
-    chosen = net.select(sources, load=load, seed=seed)
-    loss = loss_of(net(chosen.patches, chosen.selection).logits, labels)
+    torch.manual_seed(seed)  # for dropout
+    selected = net.select(sources, load=load, seed=seed)
+    update_weights(optimizer, net(selected.patches, selected.selection).logits, labels)
+    return selected.selection.indices
+
+
+def update_weights(
+    optimizer: torch.optim.Optimizer, logits: Mapping[str, Tensor], labels: Mapping[str, Tensor]
+) -> None:
+    """Backpropagate the mean loss of the tasks and take a step of the optimizer."""
+    losses = [
+        F.cross_entropy(logits[task], y.to(logits[task].device))
+        if y.dim() == 1
+        else F.binary_cross_entropy_with_logits(logits[task], y.to(logits[task].device))
+        for task, y in labels.items()
+    ]
     optimizer.zero_grad()
-    loss.backward()
+    torch.stack(losses).mean().backward()
     optimizer.step()
-    return chosen.selection.indices
 
 
 def _net(
@@ -144,8 +145,8 @@ def _net(
     return IPSNet(encoder, aggregator, heads, keep=keep, chunk=chunk, position=position)
 
 
-def landscapes(count: int, *, height: int, width: int) -> Tensor:
-    """Colour noise that is rough at every scale, as photographs are: ``(count, 3, h, w)``."""
+def multiscale_noise(count: int, *, height: int, width: int) -> Tensor:
+    """Colour noise with detail at every scale, like a photograph: ``(count, 3, h, w)`` uint8."""
     generator = torch.Generator().manual_seed(0)
     total = torch.zeros(count, 3, height, width)
     for scale in (4, 16, 64, 256):
@@ -154,14 +155,3 @@ def landscapes(count: int, *, height: int, width: int) -> Tensor:
         total += F.interpolate(noise, (height, width), mode="bilinear", align_corners=False)
     total += 0.3 * torch.rand(count, 3, height, width, generator=generator)
     return (total * (255 / 4.3)).to(torch.uint8)
-
-
-def _case(
-    name: str,
-    settings: dict[str, Any],
-    net: IPSNet,
-    sources: Sequence[PatchSource],
-    labels: dict[str, Tensor],
-) -> Case:
-    sizes = {"N": len(sources[0]), "M": net.keep, "I": net.chunk, "batch": len(sources)}
-    return Case(name, settings | sizes, net, sources, labels)

@@ -1,4 +1,4 @@
-"""Memory of a training step against the size of the image: Fig. 3, left, for host memory."""
+"""Benchmark of a training step's memory against the image size: Fig. 3, left, for host memory."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import tifffile
 import torch
 
 from ips.bench.figures import memory_lines
-from ips.bench.machine import facts
-from ips.bench.memory_step import Step, peak_of_step
-from ips.bench.peak import Peak, fresh
-from ips.bench.report import Report, name_of
-from ips.bench.rounds import Log
+from ips.bench.memory_step import measure_step
+from ips.bench.peak import Peak, run_in_new_process
+from ips.bench.report import Report, report_name
+from ips.bench.timing import Log
 from ips.data import MegapixelMNIST
 from ips.data.synthetic.megapixel_mnist import SMALLEST_SIDE
+from ips.files import atomic_path
 
 ARMS = ("eager", "sequential", "lazy", "cnn")
 SIDES = (1000, 2000, 4000, 6000, 8000, 10_000)
@@ -36,27 +36,34 @@ def bench_memory(
     quick: bool = False,
     log: Log,
 ) -> Report:
-    """Peak memory of each arm at each side, the median of three fresh processes on the CPU.
+    """Measure the peak memory of each arm at each side, as the median of three new CPU processes.
 
     Args:
-        folder: where the images are made, and found again by a later run.
-        sides: of the images in pixels.
-        arms: the three ways to load, and the CNN over the whole image.
-        batch: images of a step.
+        folder: folder for the images; a later run reuses them.
+        sides: sides of the images in pixels.
+        arms: names from ``ARMS``: how IPS loads its patches, and the CNN on the whole image.
+        batch: number of images in a step.
         width: channels of the encoder's first stage, 64 in the paper.
-        limit_gb: the CNN is not run where it would need more than this.
-        quick: tiny images and models, to see that all works.
+        limit_gb: memory limit of the CNN; larger sides are not run.
+        quick: use tiny images and models to try the benchmark; the numbers mean nothing.
         log: callback that receives a line of text after every measurement.
     """
     sides = sorted(QUICK_SIDES if quick else sides)
     keep, width = (4, 16) if quick else (100, width)
+
+    def measure(arm: str, side: int) -> Peak:
+        paths = _images(folder, side, batch)
+        # Peaks vary by a few per cent between processes: take the median.
+        peaks = [run_in_new_process(measure_step, arm, paths, keep, width) for _ in range(3)]
+        return sorted(peaks, key=lambda peak: peak.peak)[1]
+
     measured: list[dict[str, Any]] = []
     stopped: dict[str, str] = {}
     for arm in arms:
         last: tuple[int, Peak] | None = None
-        if arm == "cnn":  # how much it needs for a pixel is seen on a small image
+        if arm == "cnn":  # a small image shows how much memory it needs per pixel
             probe = max(SMALLEST_SIDE, sides[0] // 4)
-            last = probe, _peak(Step(arm, _images(folder, probe, batch), keep, width))
+            last = probe, measure(arm, probe)
         for side in sides:
             if arm == "cnn" and last is not None:
                 need = last[1].before + last[1].above * (side / last[0]) ** 2
@@ -67,61 +74,51 @@ def bench_memory(
                     )
                     log(stopped[arm])
                     break
-            peak = _peak(Step(arm, _images(folder, side, batch), keep, width))
+            peak = measure(arm, side)
             measured.append({"arm": arm, "side": side, **asdict(peak), "above": peak.above})
             log(f"{arm}, {side:,} px: {peak.peak / 1e6:,.0f} MB")
             last = side, peak
-    growth = {arm: _growth([m for m in measured if m["arm"] == arm]) for arm in arms}
     lines = {arm: {m["side"]: m["peak"] / 1e9 for m in measured if m["arm"] == arm} for arm in arms}
+    growth = {
+        arm: max(line.values()) / min(line.values()) if len(line) > 1 else None
+        for arm, line in lines.items()
+    }
     settings = {"batch": batch, "M": keep, "I": keep, "width": width, "sides": sides}
+    notes = [
+        f"{arm}: the largest peak is {100 * (ratio - 1):.1f} % above the smallest"
+        for arm, ratio in growth.items()
+        if ratio is not None
+    ]
     return Report(
-        name=name_of("memory", arms, ARMS),
+        name=report_name("memory", arms, of=ARMS),
         data={
-            "machine": facts(torch.device("cpu")),
-            "quick": quick,
             "settings": settings | {"limit_gb": limit_gb, "patch": 50, "tile": _TILE},
             "measured": measured,
             "growth": growth,
             "not run": stopped,
         },
+        device=torch.device("cpu"),
+        quick=quick,
         header=("side, px", *arms),
         rows=[(f"{side:,}", *(_cell(lines[arm].get(side)) for arm in arms)) for side in sides],
-        notes=[
-            *(
-                f"{arm}: the largest peak is {100 * (grown - 1):.1f} % above the smallest"
-                for arm, grown in growth.items()
-                if grown is not None
-            ),
-            *stopped.values(),
-        ],
+        notes=[*notes, *stopped.values()],
         figure=memory_lines(
             lines, title=f"A training step of {batch} images, {keep} patches each", stopped=stopped
         ),
     )
 
 
-def _peak(step: Step) -> Peak:
-    """The middle one: threads get their memory in another order each time, a few per cent apart."""
-    return sorted((fresh(peak_of_step, step) for _ in range(3)), key=lambda peak: peak.peak)[1]
-
-
 def _images(folder: Path, side: int, count: int) -> list[Path]:
-    """Megapixel MNIST as tiled TIFFs on the disk, made where they are missing."""
+    """Megapixel MNIST as tiled TIFF files; missing files are written."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"megapixel-mnist-{side}-{number}.tif" for number in range(count)]
     if not all(path.exists() for path in paths):
         data = MegapixelMNIST(side, count=count)
         for number, path in enumerate(paths):
-            part = path.with_suffix(".part")
-            pixels = data[number][0].dense()
-            tifffile.imwrite(part, pixels, tile=(_TILE, _TILE), compression="deflate")
-            part.replace(path)
+            with atomic_path(path) as part:
+                pixels = data[number][0].dense()
+                tifffile.imwrite(part, pixels, tile=(_TILE, _TILE), compression="deflate")
     return paths
-
-
-def _growth(measured: list[dict[str, Any]]) -> float | None:
-    peaks = [m["peak"] for m in measured]
-    return max(peaks) / min(peaks) if len(peaks) > 1 else None
 
 
 def _cell(peak: float | None) -> str:

@@ -1,82 +1,66 @@
-"""One training step on image files, as a fresh process runs it to see how much memory it takes.
+"""One training step on image files, run in a new process to measure its memory.
 
-Letters: B images, C channels.
+Letters: B images.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from ips.bench.cases import loss_of, mnist_net, train_step
-from ips.bench.peak import Peak, peak_of
+from ips.bench.cases import mnist_net, train_step, update_weights
+from ips.bench.peak import Peak, peak_memory
 from ips.data import TASKS
 from ips.errors import ConfigError
 from ips.images import open_image
-from ips.models import LOADS, IPSNet
+from ips.models import LOADS
 from ips.nn import resnet18
 from ips.patches import open_patches
 
 
-@dataclass(frozen=True)
-class Step:
-    """What to run.
+def measure_step(arm: str, paths: list[Path], keep: int, width: int) -> Peak:
+    """Memory of one step, from opening the B files to updating the weights.
 
-    Attributes:
-        arm: a way to load, or ``cnn``.
-        paths: of the B images.
+    Args:
+        arm: how IPS loads its patches, or ``cnn``.
+        paths: image files.
         keep: M, and I.
-        width: of the encoder.
+        width: channels of the encoder's first stage.
     """
-
-    arm: str
-    paths: list[Path]
-    keep: int
-    width: int
-
-
-class CNN(nn.Module):
-    """The encoder over the whole image, a linear head per task (the baseline of Sect. 4)."""
-
-    def __init__(self, *, width: int) -> None:
-        super().__init__()
-        self.encoder = resnet18(stages=2, width=width, channels=1)
-        self.heads = nn.ModuleDict({t: nn.Linear(2 * width, n) for t, (_, n) in TASKS.items()})
-
-    def forward(self, images: Tensor) -> dict[str, Tensor]:
-        """``(B, 1, h, w)`` to logits ``(B, C)`` per task."""
-        x = self.encoder(images)
-        return {task: head(x) for task, head in self.heads.items()}
-
-
-def peak_of_step(step: Step) -> Peak:
-    """Memory of one step, from opening the files to the update of the weights."""
-    labels = _labels(len(step.paths))
-    if step.arm == "cnn":
-        cnn = CNN(width=step.width)
-        optimizer = torch.optim.AdamW(cnn.parameters())
-        return peak_of(lambda: _cnn_step(cnn, optimizer, step.paths, labels))
-    if step.arm not in LOADS:
-        raise ConfigError(f"there is no arm {step.arm}: take {', '.join(LOADS)} or cnn")
-    net = mnist_net(keep=step.keep, chunk=step.keep, width=step.width)
+    labels = _labels(len(paths))
+    if arm == "cnn":
+        return _measure_cnn(paths, labels, width)
+    load = next((load for load in LOADS if load == arm), None)
+    if load is None:
+        raise ConfigError(f"there is no arm {arm}: use {', '.join(LOADS)} or cnn")
+    net = mnist_net(keep=keep, chunk=keep, width=width)
     optimizer = torch.optim.AdamW(net.parameters())
-    return peak_of(lambda: _ips_step(net, optimizer, step, labels))
+
+    def ips_step() -> None:
+        sources = [open_patches(path, patch_size=50) for path in paths]
+        train_step(net, optimizer, sources, labels, seed=0, load=load)
+
+    return peak_memory(ips_step)
 
 
-def _ips_step(
-    net: IPSNet, optimizer: torch.optim.Optimizer, step: Step, labels: dict[str, Tensor]
-) -> None:
-    sources = [open_patches(path, patch_size=50) for path in step.paths]
-    load = next(load for load in LOADS if load == step.arm)
-    train_step(net, optimizer, sources, labels, seed=0, load=load)
+def _measure_cnn(paths: list[Path], labels: dict[str, Tensor], width: int) -> Peak:
+    """The encoder on whole images with a linear head for all tasks (the baseline of Sect. 4)."""
+    sizes = [classes for _, classes in TASKS.values()]
+    encoder = resnet18(stages=2, width=width, channels=1)
+    cnn = nn.Sequential(encoder, nn.Linear(2 * width, sum(sizes)))
+    optimizer = torch.optim.AdamW(cnn.parameters())
+
+    def step() -> None:
+        logits = cnn(_read_images(paths)).split(sizes, dim=1)
+        update_weights(optimizer, dict(zip(TASKS, logits, strict=True)), labels)
+
+    return peak_memory(step)
 
 
-def _cnn_step(
-    cnn: CNN, optimizer: torch.optim.Optimizer, paths: list[Path], labels: dict[str, Tensor]
-) -> None:
+def _read_images(paths: list[Path]) -> Tensor:
+    """Images of the same size as ``(B, 1, h, w)`` floats."""
     files = [open_image(path) for path in paths]
     width, height = files[0].dimensions
     images = torch.empty(len(files), 1, height, width)
@@ -84,13 +68,11 @@ def _cnn_step(
         pixels = file.read_region((0, 0), 0, (width, height))  # (h, w, 1)
         image.copy_(torch.from_numpy(pixels).squeeze(-1)).div_(255)
         file.close()
-    loss = loss_of(cnn(images), labels)
-    loss.backward()
-    optimizer.step()
+    return images
 
 
 def _labels(count: int) -> dict[str, Tensor]:
-    """Any will do: what a step takes does not depend on them."""
+    """Arbitrary labels: the memory of a step does not depend on them."""
     return {
         task: torch.zeros(count, classes) if kind == "multilabel" else torch.zeros(count).long()
         for task, (kind, classes) in TASKS.items()

@@ -1,4 +1,4 @@
-"""Peak memory of a piece of work, in a process of its own that has done nothing before."""
+"""Peak memory of a function, in a new process whose memory is still clean."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 @dataclass(frozen=True)
 class Peak:
-    """Resident bytes of a process.
+    """Resident memory of a process in bytes.
 
     Attributes:
-        before: when the work began.
-        peak: the most there ever was from then on.
+        before: memory when the function was called.
+        peak: highest memory from then on.
     """
 
     before: int
@@ -34,35 +34,35 @@ class Peak:
 
     @property
     def above(self) -> int:
-        """What the work itself took."""
+        """Memory that the function itself needed."""
         return self.peak - self.before
 
 
-def peak_of(work: Callable[[], object]) -> Peak:
-    """Run ``work`` in this process and see how high it gets."""
+def peak_memory(function: Callable[[], object]) -> Peak:
+    """Call ``function`` in this process and measure the peak of its memory."""
     before = _resident("VmRSS")
     if _CLEAR.exists():
-        _CLEAR.write_text("5")  # the high-water mark starts again from here
-    work()
-    # The kernel counts in batches per thread: its mark may lie a little below what it said before.
+        _CLEAR.write_text("5")  # resets the high-water mark
+    function()
+    # The kernel updates its counters in batches: the mark may be a little below ``before``.
     return Peak(before=before, peak=max(before, _resident("VmHWM")))
 
 
-def fresh(work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
-    """``work`` in a new process; what it is and what it returns must be picklable."""
-    context = multiprocessing.get_context("spawn")  # a fork would start with our memory
+def run_in_new_process(function: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+    """Call ``function`` in a new process; the function, arguments and result must be picklable."""
+    context = multiprocessing.get_context("spawn")  # a fork would inherit our memory
     with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
         try:
-            return pool.submit(work, *args, **kwargs).result()
+            return pool.submit(function, *args, **kwargs).result()
         except BrokenProcessPool as error:
             raise IPSError(
-                "the measuring process was ended from outside, most likely for want of memory: "
-                "take smaller images or a smaller batch"
+                "the measuring process was killed, most likely because it ran out of memory: use "
+                "smaller images or a smaller batch"
             ) from error
 
 
 def _resident(key: str) -> int:
-    """A line of the process's status in bytes; without /proc the peak so far stands for all."""
+    """A line of the process's status, in bytes; without /proc, always the peak so far."""
     if _STATUS.exists():
         for line in _STATUS.read_text().splitlines():
             if line.startswith(f"{key}:"):

@@ -1,4 +1,4 @@
-"""Patches per second of every reader, and what reading ahead is worth."""
+"""Benchmark of the image readers: patches per second, and the gain from prefetching."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ import torch
 from PIL import Image as PILImage
 from torch import Tensor
 
-from ips.bench.cases import landscapes
+from ips.bench.cases import multiscale_noise
 from ips.bench.figures import grouped_bars
-from ips.bench.machine import facts
 from ips.bench.report import Report
-from ips.bench.rounds import Log, in_turns
+from ips.bench.timing import Log, run_alternating
 from ips.images import Image, open_image
 from ips.images.slide import SlideImage
 from ips.nn import evaluating, resnet18
@@ -26,7 +25,8 @@ from ips.patches import ImagePatches, PatchSource, prefetch
 
 READERS = ("tiled TIFF", "TIFF in strips", "PNG", "npy", "OpenSlide")
 ORDERS = ("file order", "shuffled", "half overlapping")
-_BLOCK = 64  # patches asked for at a time
+_BLOCK = 64  # patches per read
+_CPU = torch.device("cpu")
 
 
 def bench_read(
@@ -34,57 +34,58 @@ def bench_read(
 ) -> Report:
     """Read all patches of the same picture from each kind of file.
 
-    Each run opens the file anew, so what a format decodes at the first read is counted; the
-    operating system has the file in its cache.
+    Each run opens the file anew, so the time includes what a format decodes at the first read.
+    The file is in the cache of the operating system.
 
     Args:
-        side: of the picture in pixels.
-        patch: side of a patch.
-        rounds: timed runs of every reader.
-        quick: a tiny picture, to see that all works.
+        side: side of the picture in pixels.
+        patch: side of a patch in pixels.
+        rounds: number of timed runs of every reader.
+        quick: use a tiny picture to try the benchmark; the numbers mean nothing.
         log: callback that receives a line of text after every run.
     """
     side, patch = (512, 64) if quick else (side, patch)
-    device = torch.device("cpu")
     with tempfile.TemporaryDirectory(prefix="ips-bench-") as folder:
-        openers = _files(Path(folder), side)
+        openers = _write_files(Path(folder), side)
         arms: dict[str, Callable[[], int]] = {
             f"{reader}, {order}": partial(_read_all, opener, patch, order)
             for reader, opener in openers.items()
             for order in ORDERS
         }
-        taken = in_turns(arms, rounds=rounds, device=device, log=log)
-        rate = {
+        timings = run_alternating(arms, rounds=rounds, device=_CPU, log=log)
+        rates = {
             reader: {
-                order: taken.first[f"{reader}, {order}"] / taken.median(f"{reader}, {order}")
+                order: timings.results[f"{reader}, {order}"] / timings.median(f"{reader}, {order}")
                 for order in ORDERS
             }
             for reader in READERS
         }
-        ahead = _ahead(openers["tiled TIFF"], patch, rounds=rounds, quick=quick, log=log)
+        gain = prefetch_gain(openers["tiled TIFF"], patch, rounds=rounds, quick=quick, log=log)
     return Report(
         name="read",
         data={
-            "machine": facts(device),
-            "quick": quick,
             "rounds": rounds,
             "settings": {"side": side, "patch": patch, "tile": 256, "block": _BLOCK},
-            "seconds": taken.seconds,
-            "patches_per_second": rate,
-            "ahead": ahead,
+            "seconds": timings.seconds,
+            "patches_per_second": rates,
+            "prefetch": gain,
         },
+        device=_CPU,
+        quick=quick,
         header=("reader", *(f"{order}, patches/s" for order in ORDERS)),
-        rows=[(name, *(f"{r:,.0f}" for r in kinds.values())) for name, kinds in rate.items()],
-        notes=[f"reading ahead: {ahead['ratio']} times as fast as one after the other"],
+        rows=[(name, *(f"{r:,.0f}" for r in orders.values())) for name, orders in rates.items()],
+        notes=[f"prefetching: {gain['ratio']} times as fast as reading, then embedding"],
         figure=grouped_bars(
-            rate, title=f"Reading patches of {patch} px from {side:,} px", unit="patches per second"
+            rates,
+            title=f"Reading patches of {patch} px from {side:,} px",
+            unit="patches per second",
         ),
     )
 
 
-def _files(folder: Path, side: int) -> dict[str, Callable[[], Image]]:
-    """The same picture in each format, as functions that open it."""
-    pixels = landscapes(1, height=side, width=side)[0].permute(1, 2, 0).numpy()  # (h, w, 3)
+def _write_files(folder: Path, side: int) -> dict[str, Callable[[], Image]]:
+    """Write the same picture in each format; returns functions that open it."""
+    pixels = multiscale_noise(1, height=side, width=side)[0].permute(1, 2, 0).numpy()  # (h, w, 3)
     pixels = np.ascontiguousarray(pixels)
     tiled, strips = folder / "tiled.tif", folder / "strips.tif"
     options = {"compression": "deflate", "photometric": "rgb"}
@@ -102,22 +103,21 @@ def _files(folder: Path, side: int) -> dict[str, Callable[[], Image]]:
 
 
 def _read_all(opener: Callable[[], Image], patch: int, order: str) -> int:
-    """Read every patch once; how many there were."""
+    """Read every patch once; returns the number of patches."""
     stride = patch // 2 if order == "half overlapping" else patch
     with ImagePatches(opener(), patch_size=patch, stride=stride) as source:
-        numbers = torch.arange(len(source))
+        indices = torch.arange(len(source))
         if order == "shuffled":
-            numbers = torch.randperm(len(source), generator=torch.Generator().manual_seed(0))
-        for block in numbers.split(_BLOCK):
+            indices = torch.randperm(len(source), generator=torch.Generator().manual_seed(0))
+        for block in indices.split(_BLOCK):
             source.read(block)
         return len(source)
 
 
-def _ahead(
+def prefetch_gain(
     opener: Callable[[], Image], patch: int, *, rounds: int, quick: bool, log: Log
 ) -> dict[str, Any]:
-    """Reading alone, embedding alone, one after the other, and one while the other."""
-    device = torch.device("cpu")
+    """Time reading, embedding, one after the other, and both at once with `prefetch`."""
     encoder = resnet18(stages=1 if quick else 2, width=16)
 
     def run(blocks: Callable[[PatchSource], Iterator[Tensor]], embed: bool) -> None:
@@ -126,25 +126,27 @@ def _ahead(
                 if embed:
                     encoder(patches.float() / 255)
 
-    def still(source: PatchSource) -> Iterator[Tensor]:
-        one = source.read(range(min(_BLOCK, len(source))))
+    def same_block(source: PatchSource) -> Iterator[Tensor]:
+        block = source.read(range(min(_BLOCK, len(source))))
         for _ in range(0, len(source), _BLOCK):
-            yield one
+            yield block
 
-    def then(source: PatchSource) -> Iterator[Tensor]:
+    def read_blocks(source: PatchSource) -> Iterator[Tensor]:
         for block in torch.arange(len(source)).split(_BLOCK):
             yield source.read(block)
 
-    def beside(source: PatchSource) -> Iterator[Tensor]:
-        for _, patches in prefetch(source, size=_BLOCK, device=device):
+    def prefetch_blocks(source: PatchSource) -> Iterator[Tensor]:
+        for _, patches in prefetch(source, size=_BLOCK, device=_CPU):
             yield patches
 
     arms = {
-        "reading alone": partial(run, then, False),
-        "embedding alone": partial(run, still, True),
-        "one after the other": partial(run, then, True),
-        "reading ahead": partial(run, beside, True),
+        "read only": partial(run, read_blocks, False),
+        "embed only": partial(run, same_block, True),
+        "read, then embed": partial(run, read_blocks, True),
+        "prefetch": partial(run, prefetch_blocks, True),
     }
-    taken = in_turns(arms, rounds=rounds, device=device, log=log)
-    ratio = taken.ratio("reading ahead", to="one after the other")
-    return {"seconds": taken.seconds, "ratio": ratio}
+    timings = run_alternating(arms, rounds=rounds, device=_CPU, log=log)
+    return {
+        "seconds": timings.seconds,
+        "ratio": timings.ratio("prefetch", to="read, then embed"),
+    }

@@ -1,58 +1,88 @@
-"""The outcome of a benchmark: JSON for machines, a picture and a table for people."""
+"""Result of a benchmark: JSON for programs, a chart and a table for people."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+import torch
 from matplotlib.figure import Figure
+
+from ips._version import __version__
+from ips.bench.figures import save_figure
+from ips.files import write_text
 
 
 @dataclass(frozen=True)
 class Report:
-    """Of one benchmark.
+    """Result of one benchmark.
 
     Attributes:
-        name: of its files.
-        data: everything that was measured, the machine and the settings, for JSON.
-        header: of the table.
-        rows: of the table.
+        name: stem of the file names.
+        data: measurements and settings for the JSON file.
+        device: device of the measurements.
+        quick: whether the sizes are tiny, so that the numbers mean nothing.
+        header: column names of the table.
+        rows: cells of the table.
         notes: sentences below the table.
-        figure: the picture.
+        figure: the chart.
     """
 
     name: str
     data: dict[str, Any]
+    device: torch.device
+    quick: bool
     header: tuple[str, ...]
     rows: list[tuple[str, ...]]
     notes: list[str]
     figure: Figure
 
     def save(self, folder: Path) -> list[Path]:
-        """Write ``<name>.json`` and ``<name>.png``, each whole or not at all."""
+        """Write ``<name>.json`` and ``<name>.png``."""
         folder.mkdir(parents=True, exist_ok=True)
         text, picture = folder / f"{self.name}.json", folder / f"{self.name}.png"
-        data = {"benchmark": self.name, **self.data, "notes": self.notes}
-        part = folder / f".{self.name}.part"
-        part.write_text(json.dumps(data, indent=2, default=_plain) + "\n", encoding="utf-8")
-        part.replace(text)
-        FigureCanvasAgg(self.figure)  # draws without a screen
-        self.figure.savefig(part, format="png")
-        part.replace(picture)
+        facts = {"machine": machine_facts(self.device), "quick": self.quick}
+        data = {"benchmark": self.name, **facts, **self.data, "notes": self.notes}
+        write_text(text, json.dumps(data, indent=2, default=dataclasses.asdict) + "\n")
+        save_figure(self.figure, picture)
         return [text, picture]
 
 
-def name_of(benchmark: str, chosen: Sequence[str], of: Sequence[str]) -> str:
-    """Of the files: part of a benchmark has its own, and leaves those of the whole as they are."""
+def report_name(benchmark: str, chosen: Sequence[str], *, of: Sequence[str]) -> str:
+    """Name of the report's files; a partial run does not overwrite the files of a full run."""
     return benchmark if set(chosen) == set(of) else "-".join([benchmark, *chosen])
 
 
-def _plain(value: object) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    raise TypeError(f"{type(value).__name__} has no place in a report")
+def machine_facts(device: torch.device) -> dict[str, Any]:
+    """Processor, memory and versions."""
+    facts: dict[str, Any] = {
+        "ips": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "processor": _processor(),
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": device.type,
+    }
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        facts["memory_gb"] = round(memory / 1e9, 1)
+    if device.type == "cuda":
+        facts["gpu"] = torch.cuda.get_device_name(device)
+    return facts
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,4 +1,4 @@
-"""How long a whole training step takes, against the paper as written."""
+"""Benchmark of a whole training step against the baseline."""
 
 from __future__ import annotations
 
@@ -8,29 +8,26 @@ from itertools import count
 import torch
 from torch import Tensor
 
-from ips import selection
-from ips.bench.agreement import compare
 from ips.bench.baseline import PaperIPS
-from ips.bench.cases import loss_of, megapixel_mnist, train_step
+from ips.bench.cases import megapixel_mnist_case, train_step, update_weights
+from ips.bench.comparison import compare_arms, table_rows
 from ips.bench.figures import ratio_bars
-from ips.bench.machine import facts
 from ips.bench.report import Report
-from ips.bench.rounds import Log, in_turns
+from ips.bench.timing import Log
 
 
 def bench_step(
     *, rounds: int = 3, batch: int = 16, device: torch.device, quick: bool = False, log: Log
 ) -> Report:
-    """Select, embed, aggregate, backwards, AdamW: megapixel MNIST at 1,500 px.
+    """Measure selection, forward, backward and AdamW on megapixel MNIST at 1,500 px.
 
-    The arms start from the same weights and see the same batch. From the first update on their
-    weights differ by rounding, so what they select is compared at the untimed first step.
+    The arms start from the same weights and see the same batch. After the first update their
+    weights differ by rounding, so the selections are compared at the untimed first step.
     """
     log("megapixel-mnist: preparing")
-    case = megapixel_mnist(batch=batch, device=device, quick=quick)
+    case = megapixel_mnist_case(batch=batch, device=device, quick=quick)
     paper = PaperIPS(case.net)
     floats = paper.load(case.sources)
-    present = torch.ones(floats.shape[:2], dtype=torch.bool)
     seeds = {"baseline": count(), "ours": count()}
     optimizers = {
         arm: torch.optim.AdamW(module.parameters(), lr=1e-3, weight_decay=0.1)
@@ -41,11 +38,8 @@ def bench_step(
         seed = next(seeds["baseline"])
         paper.train()
         torch.manual_seed(seed)
-        kept = paper.select(floats, selection.shuffled(present, seed=seed).to(device))
-        loss = loss_of(paper(kept), case.labels)
-        optimizers["baseline"].zero_grad()
-        loss.backward()
-        optimizers["baseline"].step()
+        kept = paper.select(floats, seed=seed)
+        update_weights(optimizers["baseline"], paper(kept), case.labels)
         return kept.indices
 
     def ours() -> Tensor:
@@ -53,25 +47,16 @@ def bench_step(
         return train_step(case.net, optimizers["ours"], case.sources, case.labels, seed=seed)
 
     arms: dict[str, Callable[[], Tensor]] = {"baseline": baseline, "ours": ours}
-    taken = in_turns(arms, rounds=rounds, device=device, log=log)
-    ratio = taken.ratio("ours", to="baseline")
-    agreement = compare(taken.first["baseline"], taken.first["ours"], case.sources)
-    found = {
-        "case": case.name,
-        "settings": case.settings,
-        "seconds": taken.seconds,
-        "vram": taken.vram,
-        "ratios": {"ours": ratio},
-        "agreement": {"ours": agreement},
-    }
+    result = compare_arms(
+        case.name, case.settings, arms, case.sources, rounds=rounds, device=device, log=log
+    )
     return Report(
         name="step",
-        data={"machine": facts(device), "quick": quick, "rounds": rounds, "cases": [found]},
+        data={"rounds": rounds, "cases": [result]},
+        device=device,
+        quick=quick,
         header=("arm", "median s", "times the baseline's speed"),
-        rows=[
-            ("baseline", f"{taken.median('baseline'):.3f}", "1"),
-            ("ours", f"{taken.median('ours'):.3f}", str(ratio)),
-        ],
-        notes=[f"first step: {agreement}"],
-        figure=ratio_bars([found], title="A training step: speed, the paper as written = 1"),
+        rows=[row[1:4] for row in table_rows(result)],
+        notes=[f"first step: {result['agreement']['ours']}"],
+        figure=ratio_bars([result], title="Training step: speed relative to the baseline"),
     )

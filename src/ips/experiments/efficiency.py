@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ips.bench.peak import fresh, peak_of
+from ips.bench.peak import peak_memory, run_in_new_process
 from ips.config import Config, RoadSignsConfig, TrafficSignsConfig, parse_config
 from ips.models.selecting import SelectingNet
 from ips.training import build_data, build_model, build_tasks, resolve
@@ -47,7 +47,7 @@ class Cost:
 
 def cost_of(config: Config, *, steps: int = 4) -> Cost:
     """Measure ``steps`` training steps in another process; the first and the last are left out."""
-    return fresh(measure, config.model_dump(mode="json"), steps)
+    return run_in_new_process(measure, config.model_dump(mode="json"), steps)
 
 
 def measure(values: dict[str, Any], steps: int) -> Cost:
@@ -95,7 +95,7 @@ def measure(values: dict[str, Any], steps: int) -> Cost:
         run()
         peak = torch.cuda.memory_stats()["allocated_bytes.all.peak"] / 2**30
     else:
-        peak = peak_of(run).peak / 2**30
+        peak = peak_memory(run).peak / 2**30
     inner = slice(1, -1)
     return Cost(
         memory_gb=peak,
