@@ -104,9 +104,10 @@ class PatchesConfig(_Section):
 class EncoderConfig(_Section):
     """The network that turns a patch into an embedding."""
 
-    name: Literal["resnet18", "resnet50", "thin-resnet", "projector"] = _key(
+    name: str = _key(
         "resnet18",
-        "thin-resnet has one block a stage, for laptops; projector is for stored features",
+        "resnet18, resnet50, thin-resnet (one block per stage, for laptops), timm:NAME, "
+        "hub:OWNER/REPO, or projector for stored features",
     )
     stages: int = _key(4, "stages of a ResNet to keep", ge=1, le=4)
     width: int = _key(64, "channels of the first stage", ge=1)
@@ -114,12 +115,24 @@ class EncoderConfig(_Section):
     pool: Literal["mean", "max"] = _key("mean", "max shows small things in mostly empty patches")
     freeze_norm: bool = _key(False, "keep BatchNorm statistics as they were loaded")
     weights: Path | None = _key(
-        None, "pre-trained: a file (.safetensors, .pth), imagenet, or hub:OWNER/REPO"
+        None,
+        "Pretrained weights: a file (.safetensors, .pth), imagenet, hub:OWNER/REPO, or none; null "
+        "for the model's own with timm: and hub:, else none",
     )
     dim: int = _key(512, "embedding size of the projector", ge=1)
-    mean: list[float] = _key([0.0], "per channel, of pixels between 0 and 1")
-    std: list[float] = _key([1.0], "per channel, of pixels between 0 and 1")
+    mean: list[float] | None = _key(
+        None, "Mean per channel of pixels between 0 and 1; null for that of the weights"
+    )
+    std: list[float] | None = _key(None, "Standard deviation per channel, likewise")
     inputs: int | None = _key(None, "channels or features of a patch; null: as the data has", ge=1)
+
+    @model_validator(mode="after")
+    def _known_name(self) -> EncoderConfig:
+        ours = ("resnet18", "resnet50", "thin-resnet", "projector")
+        if self.name not in ours and not self.name.startswith(("timm:", "hub:")):
+            known = ", ".join([*ours, "timm:NAME", "hub:OWNER/REPO"])
+            raise ValueError(f"there is no encoder {self.name!r}: choose one of {known}")
+        return self
 
 
 class SelectConfig(_Section):

@@ -199,7 +199,7 @@ def test_costs_are_measured_without_training() -> None:
 def test_costs_of_photographs_are_measured_without_them() -> None:
     whole = Plan(EXPERIMENTS["traffic-signs"], "paper", seeds=1, folder=Path("x"))
     config = stand_in(whole.config(whole.arms()[0], 0))
-    assert config.encoder.weights is None
+    assert config.encoder.weights == Path("none")
     source, labels = build_data(config).train[0]
     assert (len(source), source.shape, set(labels)) == (192, (3, 100, 100), {"sign"})
 

@@ -181,7 +181,7 @@ def test_methods_that_need_pixels_refuse_features() -> None:
     for method in ("cnn", "dps"):
         values = config(method).model_dump(mode="json")
         values["encoder"] |= {"name": "projector", "dim": 8}
-        with pytest.raises(ConfigError, match=f"method={method} looks at images"):
+        with pytest.raises(ConfigError, match=f"method={method} needs one of the encoders"):
             build_model(resolve(parse_config(values, source="x"), features))
     net = build_model(resolve(config("cnn"), DATA))
     with pytest.raises(PatchError, match="patches are 8 features, but the model takes images"):

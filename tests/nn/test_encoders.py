@@ -164,4 +164,4 @@ def test_feature_projector_is_norm_linear_batch_norm_relu() -> None:
 
 def test_feature_projector_has_the_papers_sizes() -> None:
     encoder = FeatureProjector()
-    assert (encoder.inputs, encoder.dim) == (2048, 512)
+    assert (encoder.patch_shape, encoder.dim) == ((2048,), 512)

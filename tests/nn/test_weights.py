@@ -268,15 +268,15 @@ def test_without_the_hubs_package_it_says_so(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_imagenets_mean_and_deviation_are_known_and_those_of_a_file_are_not() -> None:
-    mean, std = normalisation("imagenet") or ([], [])
+    mean, std = normalisation("imagenet")
     assert mean == [0.485, 0.456, 0.406]
     assert std == [0.229, 0.224, 0.225]
-    assert normalisation("weights.pth") is None
-    assert normalisation(None) is None
+    assert normalisation("weights.pth") == normalisation(None) == ([0.0], [1.0])
 
 
 def test_names_and_files_are_told_apart() -> None:
     assert is_name("imagenet")
+    assert is_name("none")
     assert is_name(Path("hub:owner/repo"))
     assert not is_name("weights/imagenet")
     assert not is_name("imagenet.pth")

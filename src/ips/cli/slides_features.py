@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,11 +16,8 @@ from ips.cli.app import err, say, show_table, told
 from ips.cli.slides import slides
 
 if TYPE_CHECKING:
-    from torch import nn
-
+    from ips.nn import BuiltEncoder
     from ips.slides.sharing import SlideState, State
-
-_UNTRAINED = "none"
 
 
 class Normalise(StrEnum):
@@ -107,11 +103,11 @@ def features(
     from ips.slides.listing import list_slides
 
     files = {file.stem: file for file in list_slides(paths)}
-    made = _build(encoder, weights, stages=stages, width=width)
+    name, made = _build(encoder, weights, stages=stages, width=width)
     extractor = FeatureExtractor(
         made.net.to(_device()),
-        name=made.name,
-        channels=made.channels,
+        name=name,
+        channels=made.inputs,
         mean=made.mean if mean is None else _numbers("--mean", mean),
         std=made.std if std is None else _numbers("--std", std),
         crop=crop,
@@ -186,99 +182,33 @@ def _show(states: Sequence[SlideState], folder: Path) -> None:
     say(f"{folder}: {', '.join(shown)}")
 
 
-@dataclass(frozen=True)
-class _Encoder:
-    """An encoder, what to call it and how its pixels are scaled."""
-
-    net: nn.Module
-    name: str
-    mean: Sequence[float]
-    std: Sequence[float]
-    channels: int = 3
-
-
 def _build(
-    encoder: str | None, weights: str | None, *, stages: int | None, width: int | None
-) -> _Encoder:
-    if encoder is not None and encoder.startswith(("timm:", "hub:")):
-        return _from_timm(encoder, weights)
-    return _ours(encoder, weights, stages=stages, width=width)
-
-
-def _ours(
-    encoder: str | None, weights: str | None, *, stages: int | None, width: int | None
-) -> _Encoder:
+    name: str | None, weights: str | None, *, stages: int | None, width: int | None
+) -> tuple[str, BuiltEncoder]:
+    """Build the encoder; return it with the name to store in the feature files."""
     import torch
 
     from ips.errors import ConfigError
-    from ips.nn import ENCODERS
-    from ips.nn.weights import load_weights, normalisation
+    from ips.nn import ENCODERS, build_encoder
+    from ips.nn.weights import encoder_settings
 
-    noted = _noted(weights)
-    name = encoder or noted.get("name", "resnet50")
-    if name not in ENCODERS:
-        known = ", ".join([*ENCODERS, "timm:NAME", "hub:OWNER/REPO"])
-        raise ConfigError(f"--encoder {name}: there is none of this name, only {known}")
-    if weights is None:
+    saved = encoder_settings(weights)
+    name = name or saved.get("name", "resnet50")
+    if weights is None and name in ENCODERS:
         raise ConfigError(
             f"--encoder {name} needs --weights: a file, imagenet or hub:OWNER/REPO; or none for "
-            "what an untrained encoder sees"
+            "an untrained encoder"
         )
-    torch.manual_seed(0)  # an untrained one is the same in every process
-    channels = int(noted.get("inputs", 3))
-    net = ENCODERS[name](
-        stages=stages or noted.get("stages", 4),
-        width=width or noted.get("width", 64),
-        channels=channels,
+    torch.manual_seed(0)  # an untrained encoder is the same in every process
+    built = build_encoder(
+        name,
+        weights=weights,
+        inputs=int(saved.get("inputs", 3)),
+        stages=stages or saved.get("stages", 4),
+        width=width or saved.get("width", 64),
     )
-    if weights != _UNTRAINED:
-        load_weights(net, weights)
-    mean, std = normalisation(weights) or (noted.get("mean", [0.0]), noted.get("std", [1.0]))
-    return _Encoder(net, f"{name} {Path(weights).name}", mean, std, channels)
-
-
-def _noted(weights: str | None) -> dict[str, Any]:
-    """What a file of weights says of its encoder, as `ips pretrain` notes it."""
-    from safetensors import SafetensorError, safe_open
-
-    if weights is None or Path(weights).suffix != ".safetensors" or not Path(weights).is_file():
-        return {}
-    try:
-        with safe_open(weights, framework="pt") as file:
-            config = json.loads((file.metadata() or {}).get("config", "{}"))
-            return dict(config.get("encoder", {}))
-    except (SafetensorError, ValueError, TypeError, AttributeError):
-        return {}  # a damaged file is told where its weights are read
-
-
-def _from_timm(encoder: str, weights: str | None) -> _Encoder:
-    from importlib import import_module
-
-    from ips.errors import ConfigError
-
-    if weights not in (None, _UNTRAINED):
-        raise ConfigError(
-            f"--weights {weights} with --encoder {encoder}, which has its own: leave it out, or "
-            "give none for an untrained one"
-        )
-    kind, _, name = encoder.partition(":")
-    try:
-        net = import_module("timm").create_model(
-            name if kind == "timm" else f"hf-hub:{name}", pretrained=weights is None, num_classes=0
-        )
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"--encoder {encoder} needs the package {error.name}, which is not installed: "
-            f"pip install timm"
-        ) from error
-    except Exception as error:  # it and what it imports raise anything
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise ConfigError(
-            f"--encoder {encoder}: timm could not make it ({reason}): check the name, the network "
-            "and, for a hub's model, your login"
-        ) from error
-    scaled = net.pretrained_cfg
-    return _Encoder(net, encoder, scaled["mean"], scaled["std"])
+    built = replace(built, **{key: saved[key] for key in ("mean", "std") if key in saved})
+    return (name if weights is None else f"{name} {Path(weights).name}"), built
 
 
 def _device() -> str:

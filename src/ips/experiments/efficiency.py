@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -110,7 +111,7 @@ def stand_in(config: Config) -> Config:
     Drawn road scenes of the same size stand in for photographs that are not there, and weights
     are not fetched.
     """
-    data, encoder = config.data, config.encoder.model_copy(update={"weights": None})
+    data, encoder = config.data, config.encoder.model_copy(update={"weights": Path("none")})
     if isinstance(data, TrafficSignsConfig) and not data.folder.is_dir():
         data = RoadSignsConfig(width=1600, height=1200, train=64, test=1, seed=data.seed)
     return config.model_copy(update={"data": data, "encoder": encoder})

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from ips.errors import ConfigError, PatchError
-from ips.nn import FeatureProjector, ResNet
 from ips.patches import PatchSource
 
 
@@ -14,18 +13,26 @@ def check_source(encoder: nn.Module, source: PatchSource, *, extra: int = 0) -> 
     """Whether ``encoder`` can look at these patches; if not, say what it can look at."""
     if not len(source):
         raise PatchError(f"{source.name}: there is no patch in it to look at")
-    if isinstance(encoder, ResNet):
-        expected = encoder.channels - extra  # channels that the model adds itself
-        if len(source.shape) != 3 or source.shape[0] != expected:
-            raise PatchError(
-                f"{source.name}: patches are {_words(source.shape)}, but the model takes images "
-                f"of {expected} channel{'s' * (expected > 1)}: convert the image, or train a "
-                "model for such images"
-            )
-    if isinstance(encoder, FeatureProjector) and source.shape != (encoder.inputs,):
+    if (accepted := getattr(encoder, "patch_shape", None)) is None:
+        return
+    if len(accepted) == 1 and source.shape != accepted:
         raise PatchError(
             f"{source.name}: patches are {_words(source.shape)}, but the model takes "
-            f"{encoder.inputs} features: extract them with the encoder it was trained on"
+            f"{accepted[0]} features: extract them with the encoder it was trained on"
+        )
+    if len(accepted) == 1:
+        return
+    channels = accepted[0] - extra
+    if len(source.shape) != 3 or source.shape[0] != channels:
+        raise PatchError(
+            f"{source.name}: patches are {_words(source.shape)}, but the model takes images "
+            f"of {channels} channel{'s' * (channels > 1)}: convert the image, or train a "
+            "model for such images"
+        )
+    if accepted[1] is not None and source.shape[1:] != accepted[1:]:
+        raise PatchError(
+            f"{source.name}: patches are {_words(source.shape)}, but the model takes patches of "
+            f"{accepted[2]} x {accepted[1]} px: set patches.size={accepted[1]}"
         )
 
 

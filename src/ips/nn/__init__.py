@@ -2,6 +2,7 @@
 
 from ips.nn.aggregator import Aggregated, Aggregator
 from ips.nn.attention import CrossAttention, CrossAttentionTransformer
+from ips.nn.build import BuiltEncoder, build_encoder
 from ips.nn.encoders import ENCODERS, FeatureProjector, ResNet, resnet18, resnet50, thin_resnet
 from ips.nn.gated import GatedAttention
 from ips.nn.heads import Head, PatchReadout
@@ -12,6 +13,7 @@ __all__ = [
     "ENCODERS",
     "Aggregated",
     "Aggregator",
+    "BuiltEncoder",
     "CrossAttention",
     "CrossAttentionTransformer",
     "FeatureProjector",
@@ -19,6 +21,7 @@ __all__ = [
     "Head",
     "PatchReadout",
     "ResNet",
+    "build_encoder",
     "evaluating",
     "resnet18",
     "resnet50",

@@ -2,8 +2,9 @@
 
 Letters: n patches, C channels, D embedding size.
 
-Any ``nn.Module`` that turns ``(n, C, h, w)`` floats (or ``(n, D_in)`` features) into ``(n, D)``
-will do in their place.
+Any ``nn.Module`` from ``(n, C, h, w)`` floats, or ``(n, D_in)`` features, to ``(n, D)`` can replace
+them. If it has an attribute ``patch_shape``, ``(C, h, w)`` or ``(D_in,)`` with None for any size,
+patches of another shape are refused with a clear message.
 """
 
 from __future__ import annotations
@@ -104,6 +105,7 @@ class ResNet(nn.Module):
         super().__init__()
         if not 1 <= stages <= 4:
             raise ConfigError(f"encoder.stages={stages}: a ResNet has 1 to 4 stages")
+        self.patch_shape = (channels, None, None)
         self.channels, self.pool = channels, pool
         self.conv1 = nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
@@ -157,7 +159,7 @@ class FeatureProjector(nn.Module):
 
     def __init__(self, inputs: int = 2048, *, dim: int = 512) -> None:
         super().__init__()
-        self.inputs, self.dim = inputs, dim
+        self.patch_shape, self.dim = (inputs,), dim
         self.project = nn.Sequential(
             nn.LayerNorm(inputs, elementwise_affine=False),
             nn.Linear(inputs, dim),

@@ -1,9 +1,11 @@
-"""Load an encoder's weights that someone else made, from a file or by name, without their code."""
+"""Load pretrained weights into an encoder, from a file or by name, without running foreign code."""
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +14,9 @@ from ips.errors import ConfigError
 from ips.nn.encoders import BasicBlock, Bottleneck, ResNet
 
 IMAGENET = "imagenet"
+UNTRAINED = "none"
 
-# By block and number of blocks in the first stage; the parameters are called as in torchvision.
+# By block type and number of blocks in the first stage. The files use torchvision's names.
 _IMAGENET_REPOS: dict[tuple[type[nn.Module], int], str] = {
     (BasicBlock, 2): "timm/resnet18.tv_in1k",
     (Bottleneck, 3): "timm/resnet50.tv_in1k",
@@ -21,30 +24,31 @@ _IMAGENET_REPOS: dict[tuple[type[nn.Module], int], str] = {
 _IMAGENET_WIDTH = 64
 _HUB_FILE = "model.safetensors"
 
-# By name, since these classes moved between the library's modules; the more specific ones first.
+# Looked up by name because these classes have moved between modules; subclasses come first.
 _HUB_REASONS = {
     "ModuleNotFoundError": "the package huggingface-hub is not installed",
     "GatedRepoError": "the repository asks for a login",
     "RepositoryNotFoundError": "there is no such repository, or it is private",
-    "LocalEntryNotFoundError": "there is no network, and no earlier download",
+    "LocalEntryNotFoundError": "there is no network connection and no earlier download",
     "EntryNotFoundError": "the repository has no such file",
 }
 
 
 def load_weights(encoder: nn.Module, weights: str | Path) -> None:
-    """Fill ``encoder`` from a ``.safetensors`` or ``.pth`` state dict with torchvision's names.
+    """Load a ``.safetensors`` or ``.pth`` state dict into ``encoder``.
 
-    What the encoder lacks by design (the classifier, stages cut off) is passed over; what it has
-    and the file lacks is an error, except the BatchNorm over the embedding, which is ours. Colour
-    filters are summed for a grey encoder, which is what they see in a grey picture.
+    Tensors that the encoder does not have (the classifier, stages that were cut off) are ignored.
+    A tensor that only the encoder has is an error, except for the BatchNorm over the embedding,
+    which public weights lack. For a grey encoder the three colour filters are summed, which gives
+    the same result as the colour encoder on a grey image.
 
     Args:
-        encoder: to fill.
-        weights: a file; ``imagenet`` for the weights of this ResNet trained on ImageNet-1k; or a
-            file of the Hugging Face hub as ``hub:OWNER/REPO/FILE``, by default its
+        encoder: the network to fill, with torchvision's parameter names for a ResNet.
+        weights: a file; ``imagenet`` for a ResNet trained on ImageNet-1k; or ``hub:OWNER/REPO`` or
+            ``hub:OWNER/REPO/FILE`` for a file of the Hugging Face hub, by default
             ``model.safetensors``.
     """
-    state = _read(_found(encoder, str(weights)))
+    state = _read(_find(encoder, str(weights)))
     wanted = encoder.state_dict()
     first = "conv1.weight"
     if first in state and first in wanted and wanted[first].shape[1] == 1:
@@ -52,9 +56,9 @@ def load_weights(encoder: nn.Module, weights: str | Path) -> None:
     missing = [
         name
         for name in wanted
-        # older files do not count batches, and the BatchNorm over the embedding is ours
+        # older files do not count batches, and only our encoders normalise the embedding
         if name not in state and not name.endswith("num_batches_tracked")
-        if not name.startswith("norm.")
+        if not (isinstance(encoder, ResNet) and name.startswith("norm."))
     ]
     if missing:
         raise ConfigError(
@@ -70,39 +74,62 @@ def load_weights(encoder: nn.Module, weights: str | Path) -> None:
     encoder.load_state_dict({name: state.get(name, tensor) for name, tensor in wanted.items()})
 
 
-def normalisation(weights: str | Path | None) -> tuple[list[float], list[float]] | None:
-    """Mean and standard deviation, per channel, of the pixels that named weights were trained on.
+def normalisation(weights: str | Path | None) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation per channel of the pixels that ``weights`` were trained on.
 
-    None for a file, which does not say.
+    Only ``imagenet`` is known to need any; otherwise pixels between 0 and 1 stay as they are.
     """
     if str(weights) != IMAGENET:
-        return None
+        return [0.0], [1.0]
     return [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 def is_name(weights: str | Path) -> bool:
-    """Whether this is ``imagenet`` or a file of the hub, and not a file of this machine."""
-    return str(weights) == IMAGENET or str(weights).startswith("hub:")
+    """Whether ``weights`` is a name (``imagenet``, ``none``, ``hub:...``) and not a file."""
+    return str(weights) in (IMAGENET, UNTRAINED) or str(weights).startswith("hub:")
 
 
-def _found(encoder: nn.Module, weights: str) -> Path:
-    """The file that ``weights`` stands for, downloaded where it is a name."""
-    if not is_name(weights):
-        return Path(weights)
-    if weights == IMAGENET:
-        return _download(_imagenet_repo(encoder), _HUB_FILE, weights)
+def encoder_settings(weights: str | Path | None) -> dict[str, Any]:
+    """Settings of the encoder that a weights file belongs to, as `ips pretrain` stores them.
+
+    Empty if the file does not contain any.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(weights or "")
+    if path.suffix != ".safetensors" or not path.is_file():
+        return {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            config = json.loads((file.metadata() or {}).get("config", "{}"))
+            return dict(config.get("encoder", {}))
+    except (SafetensorError, ValueError, TypeError, AttributeError):
+        return {}  # a damaged file is reported when its weights are read
+
+
+def hub_repository(weights: str) -> tuple[str, str]:
+    """Split ``hub:OWNER/REPO/FILE`` into the repository and the file."""
     owner, _, rest = weights.removeprefix("hub:").partition("/")
     name, _, file = rest.partition("/")
     if not owner or not name:
         raise ConfigError(f"encoder.weights={weights}: write hub:OWNER/REPO or hub:OWNER/REPO/FILE")
-    return _download(f"{owner}/{name}", file or _HUB_FILE, weights)
+    return f"{owner}/{name}", file or _HUB_FILE
+
+
+def _find(encoder: nn.Module, weights: str) -> Path:
+    """Path of the weights file, downloaded if ``weights`` is a name."""
+    if weights == IMAGENET:
+        return _download(_imagenet_repo(encoder), _HUB_FILE, weights)
+    if weights.startswith("hub:"):
+        return _download(*hub_repository(weights), weights)
+    return Path(weights)
 
 
 def _imagenet_repo(encoder: nn.Module) -> str:
-    remedy = "take encoder.name=resnet18 or resnet50, or leave out encoder.weights"
+    remedy = "use encoder.name=resnet18 or resnet50, or leave out encoder.weights"
     if not isinstance(encoder, ResNet):
         raise ConfigError(
-            f"encoder.weights={IMAGENET}: none for {type(encoder).__name__}: {remedy}"
+            f"encoder.weights={IMAGENET}: there are none for {type(encoder).__name__}: {remedy}"
         )
     stage, width = encoder.get_submodule("layer1"), encoder.conv1.out_channels
     blocks = list(stage.children())
@@ -113,8 +140,8 @@ def _imagenet_repo(encoder: nn.Module) -> str:
         )
     if width != _IMAGENET_WIDTH:
         raise ConfigError(
-            f"encoder.weights={IMAGENET} with encoder.width={width}: there are only some for "
-            f"encoder.width={_IMAGENET_WIDTH}: take that, or leave out encoder.weights"
+            f"encoder.weights={IMAGENET} with encoder.width={width}: these weights have "
+            f"encoder.width={_IMAGENET_WIDTH}: use that, or leave out encoder.weights"
         )
     return repo
 
@@ -124,20 +151,20 @@ def _download(repo: str, file: str, weights: str) -> Path:
         from huggingface_hub import hf_hub_download
 
         return Path(hf_hub_download(repo, file))
-    except Exception as error:  # also what its network library raises, which changes with versions
+    except Exception as error:  # its network library raises types that change with versions
         kinds = [kind.__name__ for kind in type(error).__mro__]
         known = [reason for name, reason in _HUB_REASONS.items() if name in kinds]
         reason = known[0] if known else f"{error}".partition("\n")[0] or kinds[0]
         raise ConfigError(
-            f"encoder.weights={weights}: {file} of {repo} could not be had from the Hugging Face "
-            f"hub ({reason}): download the file yourself and give its path as encoder.weights=FILE"
+            f"encoder.weights={weights}: {file} of {repo} could not be downloaded from the Hugging "
+            f"Face hub ({reason}): download it yourself and set encoder.weights=FILE"
         ) from error
 
 
 def _read(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise ConfigError(
-            f"{path}: there is no such weights file: give one, or {IMAGENET}, or hub:OWNER/REPO"
+            f"{path}: there is no such weights file: use a file, {IMAGENET} or hub:OWNER/REPO"
         )
     try:
         if path.suffix == ".safetensors":
@@ -147,7 +174,7 @@ def _read(path: Path) -> dict[str, Tensor]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise ConfigError(f"{path}: not a readable weights file ({error})") from error
-    except Exception as error:  # safetensors raises its own type for a damaged header
+    except Exception as error:  # safetensors has its own exception for a damaged header
         raise ConfigError(f"{path}: a damaged weights file ({error})") from error
     if not isinstance(state, dict):
         raise ConfigError(f"{path}: expected a state dict of named tensors")

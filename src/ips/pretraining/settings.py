@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 
 from ips.config import read_yaml
 from ips.errors import ConfigError, RunError
-from ips.nn import ENCODERS, ResNet
+from ips.nn import ENCODERS, ResNet, build_encoder
 
 Optimizer = Literal["lars", "adamw"]
 Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
@@ -83,8 +83,10 @@ class Settings:
         return min(10, self.epochs / 10)
 
     def build_encoder(self, channels: int) -> ResNet:
-        """The encoder as it starts."""
-        return ENCODERS[self.encoder](stages=self.stages, width=self.width, channels=channels)
+        """The untrained encoder."""
+        built = build_encoder(self.encoder, stages=self.stages, width=self.width, inputs=channels)
+        assert isinstance(built.net, ResNet)
+        return built.net
 
     def values(self) -> dict[str, Any]:
         """Every setting as YAML has it, paths from anywhere."""

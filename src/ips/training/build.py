@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -33,14 +33,15 @@ from ips.models.selecting import SelectSettings
 from ips.nn import (
     ENCODERS,
     Aggregator,
+    BuiltEncoder,
     CrossAttentionTransformer,
-    FeatureProjector,
     GatedAttention,
     Head,
     PatchReadout,
     ResNet,
+    build_encoder,
 )
-from ips.nn.weights import is_name, load_weights, normalisation
+from ips.nn.weights import is_name, normalisation
 from ips.patches import PatchSource, open_patches
 from ips.patches.features import check_widths
 from ips.tasks import Task, build_tasks
@@ -189,8 +190,8 @@ def resolve(config: Config, data: Data) -> Config:
     if (encoder.name == "projector") != (len(shape) == 1):
         kind = "features" if len(shape) == 1 else "pixels"
         raise ConfigError(
-            f"encoder.name={encoder.name} but the data are {kind}: take projector for stored "
-            "features and a ResNet for images"
+            f"encoder.name={encoder.name} but the data are {kind}: use projector for stored "
+            "features and another encoder for images"
         )
     if encoder.inputs not in (None, shape[0]):
         raise ConfigError(f"encoder.inputs={encoder.inputs} but a patch of the data has {shape[0]}")
@@ -216,16 +217,14 @@ def resolve(config: Config, data: Data) -> Config:
 
 
 def _start(encoder: EncoderConfig) -> dict[str, Any]:
-    """Where the weights come from; those with a name know how pixels are to be scaled."""
-    if encoder.weights is None:
-        return {}
-    if not is_name(encoder.weights):
-        return {"weights": encoder.weights.resolve()}
-    defaults = EncoderConfig()
-    scaled = normalisation(encoder.weights)
-    if scaled is None or (encoder.mean, encoder.std) != (defaults.mean, defaults.std):
-        return {}
-    return dict(zip(("mean", "std"), scaled, strict=True))
+    """Absolute path of the weights, and how pixels are scaled, as far as it is known yet."""
+    update: dict[str, Any] = {}
+    if encoder.weights is not None and not is_name(encoder.weights):
+        update["weights"] = encoder.weights.resolve()
+    if ":" not in encoder.name:  # a timm model is asked when it is built
+        mean, std = normalisation(encoder.weights)
+        update |= {"mean": encoder.mean or mean, "std": encoder.std or std}
+    return update
 
 
 def _found_from_anywhere(data: DataConfig) -> DataConfig:
@@ -237,7 +236,8 @@ def build_model(config: Config) -> Net:
     """The model that a resolved config describes, with weights as they start."""
     select, cnn = config.select, config.method == "cnn"
     # a CNN is told where things are by a channel of the image
-    encoder, dim = _encoder(config, extra=int(cnn and config.aggregate.position))
+    built = _encoder(config, extra=int(cnn and config.aggregate.position))
+    encoder, dim = built.net, built.dim
     tasks = build_tasks(config.tasks)
     heads = {
         name: Head(dim, task.outputs, activation=task.activation, hidden=config.aggregate.head)
@@ -246,8 +246,8 @@ def build_model(config: Config) -> Net:
     settings: Settings = {
         "position": config.aggregate.position,
         "readout": None if cnn else _readout(config, dim, tasks),
-        "mean": config.encoder.mean,
-        "std": config.encoder.std,
+        "mean": built.mean,
+        "std": built.std,
         "slice_size": config.train.slice,
     }
     if cnn:
@@ -303,7 +303,7 @@ def _dps(
     if config.select.keep is None:
         raise ConfigError("select.keep=null with method=dps, which selects: give a number")
     # the scorer is the encoder's first two stages, and starts as they do
-    stem, _ = _encoder(config, stages=2, plain=True)
+    stem = _encoder(config, stages=2, plain=True).net
     assert isinstance(stem, ResNet)
     return DPSNet(
         encoder,
@@ -321,36 +321,36 @@ def _dps(
 
 def _encoder(
     config: Config, *, extra: int = 0, stages: int | None = None, plain: bool = False
-) -> tuple[nn.Module, int]:
+) -> BuiltEncoder:
     encoder = config.encoder
     if encoder.inputs is None:
         raise ConfigError("encoder.inputs is not known yet: resolve the config with its data first")
-    if encoder.name == "projector":
-        if config.method in ("cnn", "dps"):
-            raise ConfigError(
-                f"method={config.method} looks at images, but encoder.name=projector is for "
-                "stored features: take another method"
-            )
-        if encoder.weights is not None:
-            raise ConfigError(
-                f"encoder.weights={encoder.weights} with encoder.name=projector, which starts "
-                "without any: leave out encoder.weights"
-            )
-        return FeatureProjector(encoder.inputs, dim=encoder.dim), encoder.dim
-    for key in ("mean", "std"):
-        values = getattr(encoder, key)
-        if len(values) not in (1, encoder.inputs):
+    if config.method in ("cnn", "dps") and encoder.name not in ENCODERS:
+        raise ConfigError(
+            f"method={config.method} needs one of the encoders {', '.join(ENCODERS)}, not "
+            f"{encoder.name}: choose one of these, or another method"
+        )
+    built = build_encoder(
+        encoder.name,
+        weights=encoder.weights,
+        inputs=encoder.inputs + extra,
+        stages=stages or encoder.stages,
+        width=encoder.width,
+        norm=encoder.norm and not plain,
+        pool=encoder.pool,
+        dim=encoder.dim,
+    )
+    built = replace(built, mean=encoder.mean or built.mean, std=encoder.std or built.std)
+    for key, values in (("mean", built.mean), ("std", built.std)):
+        if encoder.name != "projector" and len(values) not in (1, encoder.inputs):
             raise ConfigError(
                 f"encoder.{key} has {len(values)} values for {encoder.inputs} channels: "
                 "give one for each, or one for all"
             )
-    net = ENCODERS[encoder.name](
-        stages=stages or encoder.stages,
-        width=encoder.width,
-        channels=encoder.inputs + extra,
-        norm=encoder.norm and not plain,
-        pool=encoder.pool,
-    )
-    if encoder.weights is not None:
-        load_weights(net, encoder.weights)
-    return net, net.dim
+    side = getattr(built.net, "patch_shape", (None,))[-1]
+    if encoder.name != "projector" and side not in (None, config.patches.size):
+        raise ConfigError(
+            f"patches.size={config.patches.size} but encoder.name={encoder.name} only accepts "
+            f"patches of {side} px: set patches.size={side}"
+        )
+    return built

@@ -90,8 +90,8 @@ def load_model(run: Path) -> tuple[Net, Config]:
     if "config" not in header:
         raise RunError(f"{folder.model}: has no config in its header, so it is not one of ours")
     config = parse_config(json.loads(header["config"]), source=str(folder.model))
-    # Where the weights started is history by now, and that file may be gone.
-    start = config.encoder.model_copy(update={"weights": None})
+    # The trained weights replace the pretrained ones, whose file may be gone.
+    start = config.encoder.model_copy(update={"weights": Path("none")})
     net = build_model(config.model_copy(update={"encoder": start}))
     try:
         net.load_state_dict(state)
