@@ -15,6 +15,7 @@ def test_the_public_names_are_these() -> None:
         "Prediction",
         "Predictor",
         "__version__",
+        "api",
         "load",
         "nn",
         "open_image",

@@ -10,7 +10,8 @@ The folders are in the order in which an image goes through them:
     data       data sets: your own table, megapixel MNIST, road scenes, slides
     training   learn: tasks, schedule, run folders; pretraining: without labels
     explain    pictures of where it looked
-    predictor  a trained run as one object; viewer, cli: what people use
+    predictor  a trained run as one object; viewer: a page in the browser
+    api        what each command does, as a function; cli: the commands
     bench      speed and memory; experiments: the paper's tables
 """
 
@@ -22,7 +23,7 @@ from ips._version import __version__
 from ips.errors import IPSError
 
 if TYPE_CHECKING:
-    from ips import nn, selection
+    from ips import api, nn, selection
     from ips.images import open_image
     from ips.models import IPSNet, Prediction
     from ips.patches import MemoryPatches, PatchSource, open_patches
@@ -35,6 +36,7 @@ _HOMES = {
     "PatchSource": "ips.patches",
     "Prediction": "ips.models",
     "Predictor": "ips.predictor",
+    "api": "ips.api",
     "load": "ips.predictor",
     "nn": "ips.nn",
     "open_image": "ips.images",
@@ -50,6 +52,7 @@ __all__ = [
     "Prediction",
     "Predictor",
     "__version__",
+    "api",
     "load",
     "nn",
     "open_image",

@@ -16,7 +16,6 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-import ips.cli.bench  # noqa: F401  adds the command
 from ips.bench import features, memory
 from ips.bench.memory import bench_memory
 from ips.bench.memory_step import measure_step

@@ -14,7 +14,7 @@ import yaml
 from PIL import Image
 from rich.console import Console
 
-from ips.cli.app import show_table
+from ips.cli.app import print_table
 from ips.data import MegapixelMNIST
 from ips.predictor import Predictor
 from ips.progress import progress_bar
@@ -144,8 +144,8 @@ class TestInterrupted:
         outcome = Outcome("predict", home / "run", home / "digits.png")
         assert outcome.code == 130
         assert outcome.err.splitlines()[-1] == (
-            f"interrupted: scores so far are kept in {home / 'run' / 'unfinished'}, "
-            "the same command goes on"
+            f"interrupted: the scores so far are in {home / 'run' / 'unfinished'}: "
+            "run the same command again to continue"
         )
 
     def test_while_testing(
@@ -160,7 +160,7 @@ class TestInterrupted:
         assert outcome.err.splitlines()[-1] == "interrupted"
         outcome = Outcome("train", home / "tiny.yaml", "--run", tmp_path / "run")
         assert outcome.code == 130
-        assert "go on with the same command and --resume" in outcome.err
+        assert "run the same command with --resume to continue" in outcome.err
 
 
 def test_scores_are_told_before_anything_is_drawn(
@@ -185,7 +185,7 @@ def test_names_keep_their_brackets(home: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_names_of_tasks_keep_their_brackets_and_their_ends(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    show_table(["[/x]", "scan[old]"], [["[/y]", ":100:"], ["folder" * 20 + "end", ""]])
+    print_table(["[/x]", "scan[old]"], [["[/y]", ":100:"], ["folder" * 20 + "end", ""]])
     shown = capsys.readouterr().out
     assert all(name in shown for name in ("[/x]", "scan[old]", "[/y]", ":100:", "end"))
 

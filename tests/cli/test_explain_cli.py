@@ -158,7 +158,7 @@ class TestMistakes:
     def test_a_task_that_there_is_not(self, home: Path, tmp_path: Path) -> None:
         words = ("explain", home / "run", home / "digits.png", "--out", tmp_path, "--task", "x")
         assert refused(*words) == (
-            "--task x: the model has no such task: take one of majority, multi"
+            "--task x: the model has no such task: choose one of majority, multi"
         )
 
     def test_no_run(self, home: Path, tmp_path: Path) -> None:
@@ -180,8 +180,8 @@ def test_interrupted_it_says_what_is_kept_and_goes_on(
         outcome = Outcome(*words)
     assert outcome.code == 130
     assert outcome.err.splitlines()[-1] == (
-        f"interrupted: scores so far are kept in {home / 'run' / 'unfinished'}, "
-        "the same command goes on"
+        f"interrupted: the scores so far are in {home / 'run' / 'unfinished'}: "
+        "run the same command again to continue"
     )
     assert len(list((home / "run" / "unfinished").iterdir())) == 1
     assert Outcome(*words).code == 0

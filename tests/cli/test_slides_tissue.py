@@ -7,7 +7,7 @@ import pytest
 import tifffile
 from PIL import Image
 
-from ips.cli import data_slides, slides
+from ips.cli import slides
 from ips.images import open_image
 from ips.patches.tissue import load_tissue
 from ips.slides.listing import list_slides
@@ -135,7 +135,6 @@ def test_places_without_slides_and_names_given_twice_are_told(tmp_path: Path) ->
 
 
 def test_generated_slides_go_into_the_next_command(tmp_path: Path) -> None:
-    assert data_slides.tissue_slides
     made = Outcome("data", "tissue-slides", tmp_path / "set", "--count", "2", "--side", "1024")
     assert made.code == 0
     assert "2 slides of 1,024 x 1,024 px" in made.err

@@ -12,7 +12,6 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from ips.cli.app import app
-from ips.cli.data_camelyon16 import camelyon16  # noqa: F401  adds its command
 from ips.config import parse_config
 from ips.data.camelyon16 import camelyon16_regions, camelyon16_table, read_reference
 from ips.data.table import read_table
@@ -153,7 +152,7 @@ def test_from_the_command_to_a_training(folder: Path, tmp_path: Path) -> None:
     words = ["data", "camelyon16", str(folder), "--features", str(stored), "--out", str(table)]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
-    assert "4 slides to train on, 2 to test" in done.output
+    assert "4 training slides, 2 test slides" in done.output
     assert "393 of 399 slides are missing" in done.output
     with table.open(newline="") as file:
         rows = list(csv.reader(file))

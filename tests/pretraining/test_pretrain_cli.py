@@ -18,7 +18,6 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-import ips.cli.pretrain  # noqa: F401  adds its command
 from ips.config import EncoderConfig, PatchesConfig
 from ips.errors import IPSError
 from ips.nn import thin_resnet

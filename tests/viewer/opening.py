@@ -9,7 +9,6 @@ from typing import Any
 
 from fastapi import FastAPI
 
-import ips.cli.view  # noqa: F401  adds the command
 from ips.predictor import Predictor
 from ips.viewer import Library, create_app
 

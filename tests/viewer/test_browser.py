@@ -26,7 +26,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 if CHROMIUM is None:
     pytest.skip("there is no Chromium here", allow_module_level=True)
 
-COMMAND = "import ips.cli.view; from ips.cli import main; main()"
+COMMAND = "from ips.cli import main; main()"
 
 
 @pytest.fixture(scope="module")

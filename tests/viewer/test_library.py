@@ -14,7 +14,6 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-import ips.cli.view  # noqa: F401  adds the command
 from ips.cli.app import app as command
 from ips.errors import DataError, ImageError
 from ips.explain import Explanation

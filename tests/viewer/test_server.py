@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import ips.cli.view  # noqa: F401  adds the command
 from ips.predictor import Predictor
 from tests.viewer.asking import Answered, ask
 from tests.viewer.opening import Served, opened, settled

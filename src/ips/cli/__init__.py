@@ -1,4 +1,4 @@
-"""The `ips` command. Heavy imports live inside the commands, so that `--help` is instant."""
+"""The `ips` command. Heavy imports are inside the commands, so that `ips --help` is fast."""
 
 import sys
 
@@ -10,5 +10,11 @@ except MissingPackageError as error:
     sys.exit(f"ips: {error}")
 
 from ips.cli.app import app, main
+
+# Each module adds its commands to `app`; `ips --help` lists them in the order of these imports.
+# isort: off
+from ips.cli import train, predict, pretrain, experiment  # noqa: F401
+from ips.cli import recipes, data, slides, slides_features, bench  # noqa: F401
+# isort: on
 
 __all__ = ["app", "main"]

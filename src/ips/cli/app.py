@@ -1,25 +1,26 @@
-"""The `ips` command: its sub-commands, and how mistakes are told."""
+"""The `ips` command: its sub-commands, its messages and its exit codes."""
 
 from __future__ import annotations
 
 import errno
 import functools
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, ParamSpec
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, NoReturn, ParamSpec
 
 import typer
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from ips.errors import IPSError
+from ips.errors import ImageError, IPSError, PatchError
 
 P = ParamSpec("P")
 
 app = typer.Typer(
     name="ips",
-    help="Recognition in images of any size: find the few patches that matter, learn from those.",
+    help="Classify images of any size: find the few patches that matter and learn from those.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -31,13 +32,13 @@ _state = {"debug": False}
 
 @app.callback()
 def _options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of errors")] = False,
 ) -> None:
     _state["debug"] = debug
 
 
-def told(command: Callable[P, None]) -> Callable[P, None]:
-    """A command whose user's mistakes end in one sentence and a non-zero exit."""
+def report_errors(command: Callable[P, None]) -> Callable[P, None]:
+    """Wrap a command so that user errors print one sentence and exit with a non-zero code."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -47,10 +48,10 @@ def told(command: Callable[P, None]) -> Callable[P, None]:
             if _state["debug"]:
                 raise
             fail(str(error))
-        except KeyboardInterrupt as stop:
+        except KeyboardInterrupt as interrupt:
             if _state["debug"]:
                 raise
-            say(": ".join(["interrupted", *map(str, stop.args)]))  # what is kept, if anything
+            print_message(": ".join(["interrupted", *map(str, interrupt.args)]))
             raise typer.Exit(130) from None
         except OSError as error:
             disk = error.errno in (errno.ENOSPC, errno.EACCES, errno.EROFS)
@@ -61,47 +62,48 @@ def told(command: Callable[P, None]) -> Callable[P, None]:
     return run
 
 
-def say(text: str) -> None:
-    """A plain sentence to the terminal; names of files keep their brackets."""
+@contextmanager
+def interrupt_hint(hint: str = "run the same command again to continue") -> Iterator[None]:
+    """Add to a Ctrl-C inside the block how to continue."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(hint) from None
+
+
+@contextmanager
+def skip_errors_hint(*, skip_errors: bool) -> Iterator[None]:
+    """Add to the error of an unreadable slide that ``--skip-errors`` continues without it."""
+    try:
+        yield
+    except (ImageError, PatchError) as error:
+        if skip_errors:
+            raise
+        raise type(error)(f"{error} (or continue without it: --skip-errors)") from error
+
+
+def print_message(text: str) -> None:
+    """Print plain text to stderr; brackets in file names are not markup."""
     err.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table on the terminal; names of files and tasks keep their brackets and their ends."""
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table to stdout; brackets are not markup, and long cells are wrapped, not cut."""
     table = Table(*(Column(Text(name), overflow="fold") for name in columns))
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     out.print(table)
 
 
-def fail(text: str) -> None:
-    """Tell what is wrong and leave."""
-    say(f"ips: {text}")
+def fail(text: str) -> NoReturn:
+    """Print an error message and exit with code 1."""
+    print_message(f"ips: {text}")
     raise typer.Exit(1)
 
 
 def main() -> None:
-    """Entry point; ``--debug`` may stand anywhere."""
+    """Entry point; ``--debug`` is accepted anywhere on the command line."""
     words = sys.argv[1:]
     if "--debug" in words:
         words = ["--debug", *(word for word in words if word != "--debug")]
     app(words)
-
-
-# Each module adds its commands to `app` when it is imported.
-from ips.cli import (  # noqa: E402, F401
-    bench,
-    data,
-    data_camelyon16,
-    data_slides,
-    experiment,
-    explain,
-    predict,
-    pretrain,
-    recipes,
-    report,
-    slides,
-    slides_features,
-    train,
-    view,
-)

@@ -1,4 +1,4 @@
-"""`ips bench`: time and memory against the paper as written."""
+"""`ips bench`: time and memory compared with the paper's algorithm as published."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ips.cli.app import app, say, show_table, told
+from ips import api
+from ips.cli.app import app, print_message, print_table, report_errors
 from ips.errors import ConfigError
 
 if TYPE_CHECKING:
-    import torch
-
     from ips.bench.report import Report
 
-bench = typer.Typer(help="Measure time and memory, as ratios.", no_args_is_help=True)
+bench = typer.Typer(
+    help="Measure time and memory as ratios to the published algorithm.", no_args_is_help=True
+)
 app.add_typer(bench, name="bench")
 
-Out = Annotated[Path, typer.Option(metavar="DIR", help="where JSON and pictures go")]
+Out = Annotated[Path, typer.Option(metavar="DIR", help="Output folder of JSON files and figures")]
 Quick = Annotated[
-    bool, typer.Option("--quick", help="tiny sizes, to see that it works; the numbers mean nothing")
+    bool, typer.Option("--quick", help="Use tiny sizes for a test; the numbers mean nothing")
 ]
-Rounds = Annotated[int, typer.Option(min=1, help="timed runs of every arm")]
-Device = Annotated[str | None, typer.Option(help="cpu or cuda; the GPU where there is one")]
+Rounds = Annotated[int, typer.Option(min=1, help="Number of timed runs")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda; the GPU by default, if available")]
 _OUT = Path("runs/bench")
 
 
-class SelectionCase(StrEnum):
-    """What to select from."""
+class Case(StrEnum):
+    """Inputs of the selection benchmark; typer has no lists of literals."""
 
     megapixel_mnist = "megapixel-mnist"
     dense = "dense"
@@ -37,110 +38,105 @@ class SelectionCase(StrEnum):
 
 
 @bench.command()
-@told
+@report_errors
 def selection(
     out: Out = _OUT,
     quick: Quick = False,
     rounds: Rounds = 3,
     case: Annotated[
-        list[SelectionCase] | None, typer.Option(help="one or several; all by default")
+        list[Case] | None, typer.Option(help="Input to select from; repeatable, all by default")
     ] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="images; 16 by default")] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Number of images; 16 by default")
+    ] = None,
     device: Device = None,
 ) -> None:
-    """The select step: speed, and whether the same patches are selected."""
-    from ips.bench.selection import CASES, bench_selection
-
-    report = bench_selection(
-        case or CASES, rounds=rounds, batch=batch, device=_device(device), quick=quick, log=say
+    """Measure the selection step: speed, and whether it selects the same patches."""
+    report = api.bench_selection(
+        cases=case,
+        rounds=rounds,
+        batch=batch,
+        device=device,
+        quick=quick,
+        on_message=print_message,
     )
-    _finish(report, out)
+    _save(report, out)
 
 
 @bench.command()
-@told
+@report_errors
 def step(
     out: Out = _OUT,
     quick: Quick = False,
     rounds: Rounds = 3,
-    batch: Annotated[int, typer.Option(min=1, help="images of a step")] = 16,
+    batch: Annotated[int, typer.Option(min=1, help="Number of images of a step")] = 16,
     device: Device = None,
 ) -> None:
-    """A whole training step on megapixel MNIST."""
-    from ips.bench.step import bench_step
-
-    report = bench_step(rounds=rounds, batch=batch, device=_device(device), quick=quick, log=say)
-    _finish(report, out)
+    """Measure a whole training step on megapixel MNIST."""
+    report = api.bench_step(
+        rounds=rounds, batch=batch, device=device, quick=quick, on_message=print_message
+    )
+    _save(report, out)
 
 
 @bench.command()
-@told
+@report_errors
 def memory(
     out: Out = _OUT,
     quick: Quick = False,
     sides: Annotated[
-        str, typer.Option(metavar="PX,PX,…", help="sides of the images")
+        str, typer.Option(metavar="PX,PX,…", help="Sides of the images in pixels")
     ] = "1000,2000,4000,6000,8000,10000",
     arm: Annotated[
-        list[str] | None, typer.Option(help="eager, sequential, lazy, cnn; all by default")
+        list[str] | None,
+        typer.Option(help="One of eager, sequential, lazy, cnn; repeatable, all by default"),
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="images of a step; 16 in the paper")] = 4,
-    width: Annotated[int, typer.Option(min=1, help="channels of the encoder's first stage")] = 64,
-    limit_gb: Annotated[float, typer.Option(help="the CNN stops where it would need more")] = 6.0,
+    batch: Annotated[
+        int, typer.Option(min=1, help="Number of images of a step; 16 in the paper")
+    ] = 4,
+    width: Annotated[
+        int, typer.Option(min=1, help="Number of channels of the first encoder stage")
+    ] = 64,
+    limit_gb: Annotated[
+        float, typer.Option(help="Memory limit in GB above which the CNN is not run")
+    ] = 6.0,
 ) -> None:
-    """Peak memory of a training step against the size of the images on disk."""
-    from ips.bench.memory import ARMS, bench_memory
-
-    wrong = [name for name in arm or [] if name not in ARMS]
-    if wrong:
-        raise ConfigError(f"--arm {wrong[0]}: take {', '.join(ARMS)}")
-    report = bench_memory(
+    """Measure the peak memory of a training step against the size of the images on disk."""
+    try:
+        numbers = [int(part) for part in sides.split(",")]
+    except ValueError:
+        raise ConfigError(f"--sides {sides}: expected integers such as 1000,2000") from None
+    report = api.bench_memory(
         out / "images",
-        sides=_numbers(sides),
-        arms=arm or ARMS,
+        sides=numbers,
+        arms=arm,
         batch=batch,
         width=width,
         limit_gb=limit_gb,
         quick=quick,
-        log=say,
+        on_message=print_message,
     )
-    _finish(report, out)
+    _save(report, out)
 
 
 @bench.command()
-@told
+@report_errors
 def read(
     out: Out = _OUT,
     quick: Quick = False,
     rounds: Rounds = 3,
-    side: Annotated[int, typer.Option(min=1024, help="of the picture in pixels")] = 4096,
-    patch: Annotated[int, typer.Option(min=2, max=1024, help="side of a patch in pixels")] = 128,
+    side: Annotated[int, typer.Option(min=1024, help="Side of the image in pixels")] = 4096,
+    patch: Annotated[int, typer.Option(min=2, max=1024, help="Side of a patch in pixels")] = 128,
 ) -> None:
-    """Patches per second of every reader, and what reading ahead is worth."""
-    from ips.bench.read import bench_read
+    """Measure the patches per second of every image reader, and the gain from reading ahead."""
+    report = api.bench_read(
+        side=side, patch=patch, rounds=rounds, quick=quick, on_message=print_message
+    )
+    _save(report, out)
 
-    _finish(bench_read(side=side, patch=patch, rounds=rounds, quick=quick, log=say), out)
 
-
-def _finish(report: Report, folder: Path) -> None:
-    show_table(report.header, report.rows)
+def _save(report: Report, folder: Path) -> None:
+    print_table(report.header, report.rows)
     for note in report.notes:
-        say(note)
-    say("written: " + ", ".join(str(path) for path in report.save(folder)))
-
-
-def _device(name: str | None) -> torch.device:
-    import torch
-
-    if name not in (None, "cpu", "cuda"):
-        raise ConfigError(f"--device {name}: take cpu or cuda")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("--device cuda: torch finds no GPU here, take cpu")
-    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ConfigError(f"--sides {text}: give whole numbers, as 1000,2000") from None
+        print_message(note)
+    print_message("written: " + ", ".join(str(path) for path in report.save(folder)))

@@ -1,4 +1,4 @@
-"""`ips data`: make or download a data set."""
+"""`ips data`: generate or download a data set."""
 
 from __future__ import annotations
 
@@ -9,63 +9,43 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ips.cli.app import app, err, say, told
+from ips.cli.app import app, err, interrupt_hint, print_message, report_errors
+from ips.cli.options import NewFolder, PlacementSeed
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-data = typer.Typer(help="Make or download a data set.", no_args_is_help=True)
+data = typer.Typer(help="Generate or download a data set.", no_args_is_help=True)
 app.add_typer(data, name="data")
 
-
-@data.callback()
-def _data() -> None:
-    pass
-
-
-@contextmanager
-def drawing(total: int, what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar over files that are left as they are when the command is given again."""
-    from ips.progress import progress_bar
-
-    with progress_bar(err) as bar:
-        task = bar.add_task("drawing", total=total, note=what)
-        try:
-            yield lambda done, total: bar.update(task, completed=done, total=total)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt("the same command goes on where this stopped") from None
+TrainImages = Annotated[int, typer.Option(min=0, help="Number of training images")]
+TestImages = Annotated[int, typer.Option(min=0, help="Number of test images")]
 
 
 @data.command("megapixel-mnist")
-@told
+@report_errors
 def megapixel_mnist(
-    folder: Annotated[Path, typer.Argument(metavar="OUT", help="folder to write to")],
-    side: Annotated[int, typer.Option(help="side of an image in pixels")] = 1500,
-    train: Annotated[int, typer.Option(help="training images")] = 5000,
-    test: Annotated[int, typer.Option(help="test images")] = 1000,
-    seed: Annotated[int, typer.Option(help="of what is where")] = 0,
+    folder: NewFolder,
+    side: Annotated[int, typer.Option(help="Side of an image in pixels")] = 1500,
+    train: TrainImages = 5000,
+    test: TestImages = 1000,
+    seed: PlacementSeed = 0,
     noise: Annotated[
-        int | None, typer.Option(help="noise patterns on an image; side / 30 by default")
+        int | None,
+        typer.Option(help="Number of noise patterns on an image; side / 30 by default"),
     ] = None,
     digits: Annotated[
-        Path | None, typer.Option(help="folder of MNIST's IDX files instead of embedded digits")
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of MNIST's IDX files, to use all of its digits"),
     ] = None,
     png: Annotated[
-        int, typer.Option(min=0, help="of the test images, how many to write as PNG too")
+        int, typer.Option(min=0, help="Number of test images to write as PNG files too")
     ] = 0,
 ) -> None:
-    """Five digits among noise on large images, stored sparsely; the paper's numbers by default."""
-    from PIL import Image
+    """Place five digits among noise on large images; sizes and counts of the paper by default."""
+    from ips.data import save_megapixel_mnist, write_png_files
 
-    from ips.data import open_megapixel_mnist, save_megapixel_mnist
-    from ips.progress import progress_bar
-
-    with progress_bar(err) as bar:
-        task = bar.add_task("writing", total=train + test, note="")
-
-        def progress(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
+    with _progress(train + test, "images") as progress:
         save_megapixel_mnist(
             folder,
             side=side,
@@ -77,69 +57,135 @@ def megapixel_mnist(
             progress=progress,
         )
     size = sum(file.stat().st_size for file in folder.glob("*.npz")) / 1e6
-    say(f"{folder}: {train:,} + {test:,} images of {side:,} x {side:,} px in {size:.1f} MB")
-    say(f"train on it with --set data.folder={folder}")
+    print_message(f"{folder}: {train:,} + {test:,} images of {side:,} x {side:,} px, {size:.1f} MB")
+    print_message(f"train on it with --set data.folder={folder}")
     if png:
-        scenes = open_megapixel_mnist(folder, split="test")
-        (folder / "png").mkdir(exist_ok=True)
-        for index in range(min(png, test)):
-            Image.fromarray(scenes[index][0].dense()).save(folder / "png" / f"{index}.png")
-        say(f"as pictures: {folder / 'png'}")
+        print_message(f"PNG files: {write_png_files(folder, count=png)}")
 
 
 @data.command("road-signs")
-@told
+@report_errors
 def road_signs(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="folder to write to")],
-    width: Annotated[int, typer.Option(help="of a picture in pixels")] = 400,
-    height: Annotated[int, typer.Option(help="of a picture in pixels")] = 300,
-    train: Annotated[int, typer.Option(min=0, help="training pictures")] = 1500,
-    test: Annotated[
-        int, typer.Option(min=0, help="test pictures; by default the recipe's own")
-    ] = 400,
-    seed: Annotated[int, typer.Option(help="of what is where")] = 0,
+    folder: NewFolder,
+    width: Annotated[int, typer.Option(help="Width of an image in pixels")] = 400,
+    height: Annotated[int, typer.Option(help="Height of an image in pixels")] = 300,
+    train: TrainImages = 1500,
+    test: TestImages = 400,
+    seed: PlacementSeed = 0,
 ) -> None:
-    """Draw road pictures with a small speed limit or none, as files with a CSV and the truth.
+    """Draw road scenes with a small speed limit sign or none, with labels and sign positions.
 
-    Interrupted, it goes on where it stopped.
+    The same command continues an interrupted run.
     """
     from ips.data.synthetic.road_files import write_road_signs
 
-    sizes = {"width": width, "height": height, "train": train, "test": test}
-    with drawing(train + test, "pictures") as progress:
-        write_road_signs(folder, **sizes, seed=seed, progress=progress)
-    say(f"{folder}: {train:,} + {test:,} pictures of {width:,} x {height:,} px")
+    with _progress(train + test, "images") as progress:
+        write_road_signs(
+            folder,
+            width=width,
+            height=height,
+            train=train,
+            test=test,
+            seed=seed,
+            progress=progress,
+        )
+    print_message(f"{folder}: {train:,} + {test:,} images of {width:,} x {height:,} px")
     if train:
-        say(f"train on them as on your own: data: {{kind: table, csv: {folder / 'road.csv'}}}")
+        table = folder / "road.csv"
+        print_message(f"train on it as on your own images: data: {{kind: table, csv: {table}}}")
 
 
 @data.command("traffic-signs")
-@told
+@report_errors
 def traffic_signs(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="folder to download to")],
+    folder: NewFolder,
     mirror: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="URL", help="folder with a copy of Set1/ and Set2/, tried before the original"
+            metavar="URL",
+            help="Address of a copy of Set1/ and Set2/, tried before the original; repeatable",
         ),
     ] = None,
 ) -> None:
-    """Download photographs of Swedish roads; interrupted, it goes on where it stopped."""
+    """Download the photographs of Swedish roads. The same command continues a download."""
     from ips.data.traffic_signs import TrafficSigns, download_traffic_signs
     from ips.progress import progress_bar
 
-    with progress_bar(err) as bar:
+    with progress_bar(err) as bar, interrupt_hint():
         tasks: dict[str, TaskID] = {}
 
         def progress(what: str, done: float, total: float | None) -> None:
-            if what not in tasks:  # what an earlier attempt got does not count as speed
+            if what not in tasks:  # an earlier download does not count as speed
                 tasks[what] = bar.add_task(what, completed=int(done), total=total, note="")
             bar.update(tasks[what], completed=done, total=total)
 
-        try:
-            download_traffic_signs(folder, mirrors=mirror or (), progress=progress)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt("the same command goes on where this stopped") from None
+        download_traffic_signs(folder, mirrors=mirror or (), progress=progress)
     train, test = TrafficSigns(folder, split="train"), TrafficSigns(folder, split="test")
-    say(f"{folder}: {len(train):,} + {len(test):,} images; its archives can be deleted")
-    say(f"train on it with --set data.folder={folder}")
+    print_message(f"{folder}: {len(train):,} + {len(test):,} images; you can delete the archives")
+    print_message(f"train on it with --set data.folder={folder}")
+
+
+@data.command("tissue-slides")
+@report_errors
+def tissue_slides(
+    folder: NewFolder,
+    count: Annotated[
+        int, typer.Option(help="Number of slides; every other one has abnormal nuclei")
+    ] = 60,
+    side: Annotated[int, typer.Option(help="Side of a slide in pixels, a multiple of 256")] = 4096,
+    seed: PlacementSeed = 0,
+) -> None:
+    """Draw slides of stained tissue, half of them with a few abnormal nuclei, and their outlines.
+
+    The same command continues an interrupted run.
+    """
+    from ips.data.synthetic.tissue_slides import MPP, write_tissue_slides
+
+    with _progress(count, "slides") as progress:
+        write_tissue_slides(folder, count=count, side=side, seed=seed, progress=progress)
+    print_message(f"{folder}: {count:,} slides of {side:,} x {side:,} px at {MPP} µm per pixel")
+    tissue = f"ips slides tissue {folder / 'slides'} --out {folder / 'tissue'}"
+    print_message(f"find their tissue with: {tissue}")
+
+
+@data.command("camelyon16")
+@report_errors
+def camelyon16(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder with training/ and testing/ in it")
+    ],
+    features: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder of `ips slides features`, to train on features, not pixels"
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="CSV", help="Table to write")] = Path(
+        "camelyon16.csv"
+    ),
+) -> None:
+    """Write a table of CAMELYON16 to train on: labels, official split, known errors corrected.
+
+    Get the slides from https://camelyon17.grand-challenge.org/Data/.
+    """
+    from ips.data.camelyon16 import camelyon16_table, write_table
+
+    table = camelyon16_table(folder, features=features)
+    write_table(table.slides, out)
+    train = sum(slide.split == "train" for slide in table.slides)
+    test = len(table.slides) - train
+    print_message(f"{out}: {train:,} training slides, {test:,} test slides")
+    if table.remark is not None:
+        print_message(table.remark)
+    if features is not None:
+        print_message(f"train on it with ips train camelyon16 --scale paper --set data.csv={out}")
+
+
+@contextmanager
+def _progress(total: int, note: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar; the block gets a callback that receives ``done`` and ``total``."""
+    from ips.progress import progress_bar
+
+    with progress_bar(err) as bar, interrupt_hint():
+        task = bar.add_task("writing", total=total, note=note)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,111 +1,188 @@
-"""`ips predict`."""
+"""Commands that apply a trained model: `ips predict`, `explain`, `report` and `view`."""
 
 from __future__ import annotations
 
 import json
+import os
+import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from ips.cli.app import app, say, show_table, told
-from ips.cli.looking import look, make_folder
-
-if TYPE_CHECKING:
-    from ips.models import Prediction
-    from ips.predictor import Predictor
+from ips import api
+from ips.cli.app import app, err, print_message, print_table, report_errors
+from ips.cli.options import Images, OutFolder, RunFolder
+from ips.errors import IPSError
 
 
 @app.command()
-@told
+@report_errors
 def predict(
-    run: Annotated[Path, typer.Argument(help="folder of a trained model")],
-    images: Annotated[list[str], typer.Argument(metavar="IMAGE...", help="files to look at")],
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    run: RunFolder,
+    images: Images,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
     figures: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="draw where it looked, into this folder")
+        Path | None,
+        typer.Option(metavar="DIR", help="Output folder for a figure of each image's attention"),
     ] = None,
 ) -> None:
-    """Say what a trained model sees in images, and where.
+    """Predict the classes of images, and show the position of the most important patch.
 
-    An image that cannot be read is named, the others are answered, and the exit code is 1. What
-    was answered before an interruption is printed.
+    An image that cannot be read is reported and skipped, and the exit code is then 1. After an
+    interruption, the predictions made so far are printed.
     """
-    from ips.errors import IPSError
-    from ips.explain.export import output_stems
-    from ips.predictor import load
-
-    predictor = load(run)
-    pictures: list[Path] | None = None
-    if figures is not None:
-        stems = output_stems(images, folder=figures, endings=[".png"], base="-attention")
-        make_folder(figures, "--figures")
-        pictures = [figures / f"{stem}.png" for stem in stems]
     answers: list[dict[str, Any]] = []
-    failed = 0
     try:
-        for number, path in enumerate(images):
-            try:
-                prediction = look(predictor, path)
-            except IPSError as error:
-                say(f"ips: {error}")
-                failed += 1
-                continue
-            answers.append(_answer(path, prediction, predictor))
-            if pictures is not None:
-                from ips.explain import draw_attention
-
-                draw_attention(
-                    pictures[number],
-                    predictions=[prediction],
-                    sources=[prediction.source],
-                    titles=[predictor.title(prediction)],
-                    names=predictor.readout_names,
-                )
-    finally:  # hours may have gone into the answers that there are
+        found = api.predict(run, images, figures=figures, console=err, on_error=_print_error)
+        answers.extend(prediction.as_dict() for prediction in found)
+    finally:  # the predictions so far may have taken hours
         if as_json:
             typer.echo(json.dumps(answers, indent=2))
         elif answers:
-            _print(answers)
-    if failed:
+            _print_predictions(answers)
+    if len(answers) < len(images):
         raise typer.Exit(1)
 
 
-def _answer(path: str, prediction: Prediction, predictor: Predictor) -> dict[str, Any]:
-    tasks = {
-        task: {
-            "answer": predictor.answer(task, probabilities),
-            "probabilities": predictor.by_name(task, probabilities),
-        }
-        for task, probabilities in prediction.probabilities.items()
-    }
-    patches = [
-        {"index": int(index), "x": int(x), "y": int(y), "attention": float(attention)}
-        for index, (x, y), attention in zip(
-            prediction.indices, prediction.coords, prediction.attention, strict=True
-        )
-    ]
-    return {
-        "image": path,
-        "tasks": tasks,
-        "patches": prediction.patches,
-        "patch_size": prediction.extent,
-        "kept": patches,
-    }
+@app.command()
+@report_errors
+def explain(
+    run: RunFolder,
+    images: Images,
+    out: OutFolder,
+    top: Annotated[int, typer.Option(min=1, max=200, help="Number of patches in the gallery")] = 24,
+    all_patches: Annotated[
+        bool,
+        typer.Option(
+            "--all-patches", help="Write every patch to the GeoJSON, not only the selected ones"
+        ),
+    ] = False,
+    task: Annotated[
+        str | None,
+        typer.Option(help="Task whose attention the TIFF shows; the mean over tasks by default"),
+    ] = None,
+    no_crop: Annotated[
+        bool,
+        typer.Option(
+            "--no-crop",
+            help="Count the pixels of GeoJSON and TIFF from the corner of the whole slide; by "
+            "default from the corner of its scanned area, as QuPath does",
+        ),
+    ] = False,
+) -> None:
+    """Write the attention of every patch as figures, CSV, GeoJSON and TIFF.
+
+    For each image: an overlay of the attention per task and its mean (-overlay.png), the patches
+    with the most attention (-gallery.png), the classes of the selected patches, if the model has a
+    patch-level head (-classes.png), a table of all patches (-patches.csv), outlines for QuPath
+    (.geojson), and a pyramid for slide viewers (-map.tif). An image that cannot be read is
+    reported and skipped, and the exit code is then 1.
+    """
+    rows = []
+    found = api.explain(
+        run,
+        images,
+        out=out,
+        top=top,
+        all_patches=all_patches,
+        task=task,
+        crop=not no_crop,
+        console=err,
+        on_error=_print_error,
+    )
+    try:
+        for image in found:
+            rows.append([image.image, image.answer, f"{image.patches:,}", f"{out / image.stem}*"])
+            for note in image.notes:
+                print_message(note)
+    finally:  # the explanations so far may have taken hours
+        if rows:
+            print_table(["image", "answer", "patches", "files"], rows)
+    if len(rows) < len(images):
+        raise typer.Exit(1)
 
 
-def _print(answers: list[dict[str, Any]]) -> None:
+@app.command()
+@report_errors
+def report(
+    run: RunFolder,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="HTML file to write; RUN/report.html by default"),
+    ] = None,
+    examples: Annotated[
+        int,
+        typer.Option(
+            min=1, max=20, help="Number of correct and of wrong test images to show, each"
+        ),
+    ] = 4,
+) -> None:
+    """Write an HTML page about a run: scores with intervals, confusion, calibration, examples.
+
+    The predictions for the test images are kept in RUN/predictions.csv, so that another report of
+    the same model is fast.
+    """
+    path = api.report(run, out=out, examples=examples, console=err)
+    print_message(f"{path}: {path.stat().st_size / 2**20:.1f} MB")
+
+
+@app.command()
+@report_errors
+def view(
+    run: RunFolder,
+    images: Annotated[
+        list[Path], typer.Argument(metavar="IMAGE...", help="Image files, or folders of images")
+    ],
+    annotations: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="GeoJSON or ASAP XML annotations: a file, or a folder of files named like the "
+            "images; by default those beside the images",
+        ),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the page; 0 picks a free one")
+    ] = 0,
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser")] = True,
+) -> None:
+    """Show images in the browser with the attention and the predictions of a trained model.
+
+    The page can be reached only from this machine, and only by its full address. Images are
+    processed in the background; the results are kept in the run folder.
+    """
+    import torch
+
+    # Leave one core for the web server.
+    torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 2) - 1)))
+
+    def on_ready(address: str) -> None:
+        print_message(f"{address}  (stop with Ctrl-C)")
+        if browser:
+            webbrowser.open(address)
+
+    try:
+        api.view(run, images, annotations=annotations, port=port, on_ready=on_ready)
+    except KeyboardInterrupt:
+        print_message("stopped")
+
+
+def _print_error(error: IPSError) -> None:
+    print_message(f"ips: {error}")
+
+
+def _print_predictions(answers: list[dict[str, Any]]) -> None:
     rows = []
     for answer in answers:
-        cells = [_cell(task) for task in answer["tasks"].values()]
+        cells = [_cell(**task) for task in answer["tasks"].values()]
         best = answer["kept"][0]
         place = f"{best['x']}, {best['y']}"
         rows.append([answer["image"], *cells, f"{answer['patches']:,}", place])
-    show_table(["image", *answers[0]["tasks"], "patches", "looked at most (x, y)"], rows)
+    print_table(["image", *answers[0]["tasks"], "patches", "most attention at (x, y)"], rows)
 
 
-def _cell(task: dict[str, Any]) -> str:
-    answer = task["answer"]
+def _cell(answer: str | list[str], probabilities: dict[str, float]) -> str:
     if isinstance(answer, list):
         return " ".join(answer) or "none"
-    return f"{answer} ({task['probabilities'][answer]:.2f})"
+    return f"{answer} ({probabilities[answer]:.2f})"

@@ -2,99 +2,90 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from ips.cli.app import app, err, say, told
-
-
-class Optimizer(StrEnum):
-    """Of BYOL."""
-
-    lars = "lars"
-    adamw = "adamw"
-
-
-class Precision(StrEnum):
-    """Of arithmetic."""
-
-    single = "32-true"
-    half = "16-mixed"
-    brain = "bf16-mixed"
+from ips import api
+from ips.cli.app import app, err, interrupt_hint, print_message, report_errors, skip_errors_hint
+from ips.cli.options import Coords, Level, Magnification, Mpp, PatchSize, Resume, SkipErrors
 
 
 @app.command()
-@told
+@report_errors
 def pretrain(
     data: Annotated[
         list[Path],
         typer.Argument(
-            metavar="DATA...", help="images or slides, folders of them, or a CSV with a path column"
+            metavar="DATA...",
+            help="Images or slides, folders of them, or CSV files with a path column",
         ),
     ],
-    run: Annotated[Path, typer.Option(metavar="DIR", help="where to put it")] = Path(
-        "runs/pretrain"
-    ),
-    coords: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="where tissue is: what `ips slides tissue`, CLAM or TRIDENT wrote"
-        ),
-    ] = None,
-    encoder: Annotated[str, typer.Option(help="resnet18, resnet50 or thin-resnet")] = "resnet50",
-    stages: Annotated[int, typer.Option(min=1, max=4, help="of the encoder to keep")] = 4,
-    width: Annotated[int, typer.Option(min=1, help="channels of its first stage")] = 64,
-    patch_size: Annotated[
-        int | None,
-        typer.Option(min=4, help="side of a patch in pixels; as in --coords, or 256, by default"),
-    ] = None,
-    level: Annotated[int | None, typer.Option(min=0, help="of a pyramid to read")] = None,
-    mpp: Annotated[
-        float | None, typer.Option(help="micrometres per pixel to read at, instead of a level")
-    ] = None,
-    magnification: Annotated[
-        float | None, typer.Option(help="to read at, such as 20, instead of a level")
-    ] = None,
-    patches_per_slide: Annotated[int, typer.Option(min=1, help="drawn anew in every epoch")] = 1000,
-    epochs: Annotated[int, typer.Option(min=1, help="a tenth of them, 10 at most, warm up")] = 500,
-    batch: Annotated[int, typer.Option(min=1, help="patches of a step, over all devices")] = 256,
+    run: Annotated[Path, typer.Option(metavar="DIR", help="Run folder")] = Path("runs/pretrain"),
+    coords: Coords = None,
+    encoder: Annotated[
+        str, typer.Option(help="Encoder to train: resnet18, resnet50 or thin-resnet")
+    ] = "resnet50",
+    stages: Annotated[int, typer.Option(min=1, max=4, help="Number of encoder stages")] = 4,
+    width: Annotated[
+        int, typer.Option(min=1, help="Number of channels of the first encoder stage")
+    ] = 64,
+    patch_size: PatchSize = None,
+    level: Level = None,
+    mpp: Mpp = None,
+    magnification: Magnification = None,
+    patches_per_slide: Annotated[
+        int, typer.Option(min=1, help="Number of patches sampled from each slide in every epoch")
+    ] = 1000,
+    epochs: Annotated[
+        int, typer.Option(min=1, help="Number of epochs; a tenth of them, at most 10, are warm-up")
+    ] = 500,
+    batch: Annotated[
+        int, typer.Option(min=1, help="Number of patches of a step, on all devices together")
+    ] = 256,
     optimizer: Annotated[
-        Optimizer, typer.Option(help="lars as published, adamw for small batches")
-    ] = Optimizer.lars,
+        Literal["lars", "adamw"],
+        typer.Option(help="Optimizer: lars as published, adamw for small batches"),
+    ] = "lars",
     lr: Annotated[
         float | None,
-        typer.Option(help="at its peak; by default 0.2 x batch / 256 for lars, 0.001 for adamw"),
+        typer.Option(
+            help="Peak learning rate; by default 0.2 x batch / 256 for lars, 0.001 for adamw"
+        ),
     ] = None,
     tau: Annotated[
-        float, typer.Option(help="of the moving average at the start; 0.99 for short runs")
+        float,
+        typer.Option(help="Decay of the moving average at the start; use 0.99 for short runs"),
     ] = 0.996,
-    hidden: Annotated[int, typer.Option(min=1, help="units of projector and predictor")] = 4096,
-    projection: Annotated[int, typer.Option(min=1, help="size of a projection")] = 256,
-    seed: Annotated[int, typer.Option(min=0, max=2**31, help="of weights, patches and views")] = 0,
-    precision: Annotated[Precision, typer.Option(help="of arithmetic")] = Precision.single,
-    devices: Annotated[int, typer.Option(min=1, help="GPUs, or processes where there is none")] = 1,
-    workers: Annotated[
-        int, typer.Option(min=0, help="processes that read patches; several pay with a GPU")
+    hidden: Annotated[
+        int, typer.Option(min=1, help="Number of hidden units of projector and predictor")
+    ] = 4096,
+    projection: Annotated[int, typer.Option(min=1, help="Size of the projection")] = 256,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**31, help="Random seed of weights, patches and views")
     ] = 0,
-    skip_errors: Annotated[
-        bool, typer.Option("--skip-errors", help="go on without slides that cannot be read")
-    ] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="go on with the run in that folder, if there is one")
-    ] = False,
+    precision: Annotated[
+        Literal["32-true", "16-mixed", "bf16-mixed"],
+        typer.Option(help="Floating-point precision of training"),
+    ] = "32-true",
+    devices: Annotated[
+        int, typer.Option(min=1, help="Number of GPUs, or of CPU processes without a GPU")
+    ] = 1,
+    workers: Annotated[
+        int,
+        typer.Option(min=0, help="Number of processes that read patches; use several with a GPU"),
+    ] = 0,
+    skip_errors: SkipErrors = False,
+    resume: Resume = False,
 ) -> None:
-    """Train an encoder on patches without labels (BYOL), and draw what it holds for alike.
+    """Train an encoder on patches without labels (BYOL), and draw nearest neighbours.
 
-    The defaults are the paper's, which also had --devices 4 and --precision 16-mixed. A laptop
-    manages a thin-resnet of width 16 on patches of 64 px in batches of 32, with --hidden 256,
+    The defaults are those of the paper, which also used --devices 4 and --precision 16-mixed. On a
+    laptop, train a thin-resnet of width 16 on patches of 64 px in batches of 32, with --hidden 256,
     --projection 64, --optimizer adamw and --tau 0.99.
     """
-    from ips.errors import ImageError, PatchError
     from ips.pretraining.settings import Settings
-    from ips.pretraining.train import pretrain as pretrain_run
 
     settings = Settings(
         data=tuple(data),
@@ -111,31 +102,24 @@ def pretrain(
         patches_per_slide=patches_per_slide,
         epochs=epochs,
         batch=batch,
-        optimizer=optimizer.value,
+        optimizer=optimizer,
         lr=lr,
         tau=tau,
         seed=seed,
-        precision=precision.value,
+        precision=precision,
     )
-    try:
-        file = pretrain_run(
+    hint = f"run the same command with --resume to continue (run folder {run})"
+    with interrupt_hint(hint), skip_errors_hint(skip_errors=skip_errors):
+        file = api.pretrain(
             settings,
-            run,
+            run=run,
             resume=resume,
-            console=err,
             devices=devices,
             workers=workers,
             skip_errors=skip_errors,
+            console=err,
         )
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            f"go on with the same command and --resume (run folder {run})"
-        ) from None
-    except (ImageError, PatchError) as error:
-        if skip_errors:
-            raise
-        raise type(error)(f"{error} (or go on without it: --skip-errors)") from error
     if file is not None:
-        say(f"{run}: encoder.safetensors, metrics.csv, figures/neighbours.png")
+        print_message(f"{run}: encoder.safetensors, metrics.csv, figures/neighbours.png")
         shape = f"encoder.name={encoder}, encoder.stages={stages}, encoder.width={width}"
-        say(f"train on it with encoder.weights={file}, {shape}")
+        print_message(f"train on it with encoder.weights={file}, {shape}")

@@ -1,40 +1,41 @@
-"""`ips recipes`: what can be trained by name, and what is in it."""
+"""`ips recipes`: list the recipes, or print one."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from ips.cli.app import app, out, told
-from ips.cli.train import Scale
+from ips.cli.app import app, print_table, report_errors
+from ips.cli.options import Scale
 
-recipes = typer.Typer(help="List the recipes, or show one to save and edit.")
+recipes = typer.Typer()
 app.add_typer(recipes, name="recipes", invoke_without_command=True)
 
 
 @recipes.callback()
-@told
+@report_errors
 def list_recipes(context: typer.Context) -> None:
-    """List the recipes, or show one to save and edit."""
+    """List the recipes, or print one to save and edit."""
     if context.invoked_subcommand is not None:
         return
     from ips.config import read_yaml
     from ips.recipes import recipe_names, recipe_path
 
-    table = Table("recipe", "scales", "about")
+    rows = []
     for name in recipe_names():
         values = read_yaml(recipe_path(name))
-        table.add_row(name, ", ".join(values["scales"]), values["about"])
-    out.print(table)
+        rows.append([name, ", ".join(values["scales"]), values["about"]])
+    print_table(["recipe", "scales", "about"], rows)
 
 
 @recipes.command()
-@told
+@report_errors
 def show(
-    recipe: Annotated[str, typer.Argument(help="name of a recipe, or a YAML file")],
-    scale: Annotated[Scale | None, typer.Option(help="laptop (default) or paper")] = None,
+    recipe: Annotated[str, typer.Argument(help="Name of a recipe, or a YAML file")],
+    scale: Annotated[
+        Scale | None, typer.Option(help="Scale of the recipe; laptop by default")
+    ] = None,
 ) -> None:
     """Print every setting with its help: `ips recipes show megapixel-mnist > mine.yaml`."""
     from ips.config import describe, parse_config

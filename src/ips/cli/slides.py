@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ips.cli.app import app, err, say, show_table, told
+from ips.cli.app import app, err, print_message, print_table, report_errors
 
 if TYPE_CHECKING:
     from ips.patches.tissue import Tissue
@@ -28,7 +28,7 @@ def _slides() -> None:
 
 
 @slides.command()
-@told
+@report_errors
 def tissue(
     paths: Annotated[list[Path], typer.Argument(metavar="SLIDES...", help="files or folders")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="folder to write to")],
@@ -86,12 +86,14 @@ def tissue(
             raise KeyboardInterrupt("the same command goes on where this stopped") from None
         bar.update(task, completed=len(files), note="")
     counts = [(s.slide.name, f"{s.kept:,} of {s.total:,}" * (not s.failed), s.note) for s in found]
-    show_table(["slide", "patches with tissue", "note"], counts)
+    print_table(["slide", "patches with tissue", "note"], counts)
     failed = sum(slide.failed for slide in found)
     with_tissue = sum(slide.kept > 0 for slide in found)
     none = len(files) - with_tissue - failed
     counted = f"tissue in {with_tissue:,} of {len(files):,} slides, none in {none:,}"
-    say(f"{counted}{f', {failed:,} not read' if failed else ''}: look at {out / 'thumbnails'}")
+    print_message(
+        f"{counted}{f', {failed:,} not read' if failed else ''}: look at {out / 'thumbnails'}"
+    )
     if failed:
         raise typer.Exit(1)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ips.cli.app import err, say, show_table, told
+from ips.cli.app import err, print_message, print_table, report_errors
 from ips.cli.slides import slides
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Dtype(StrEnum):
 
 
 @slides.command()
-@told
+@report_errors
 def features(
     paths: Annotated[list[Path], typer.Argument(metavar="SLIDES...", help="files or folders")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="folder to write to")],
@@ -146,7 +146,7 @@ def features(
 
 
 @slides.command()
-@told
+@report_errors
 def status(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="folder of features")],
     paths: Annotated[
@@ -176,10 +176,10 @@ def _show(states: Sequence[SlideState], folder: Path) -> None:
     }
     rows = [(s.name, words[s.state], s.note) for s in states if s.state != "done"]
     if rows:
-        show_table(["slide", "state", "note"], rows)
+        print_table(["slide", "state", "note"], rows)
     counts = Counter(state.state for state in states)
     shown = [f"{counts[s]:,} {word}" for s, word in words.items() if counts[s] or s == "done"]
-    say(f"{folder}: {', '.join(shown)}")
+    print_message(f"{folder}: {', '.join(shown)}")
 
 
 def _build(

@@ -6,6 +6,7 @@ from ips.data.synthetic.megapixel_mnist_files import (
     SavedMegapixelMNIST,
     open_megapixel_mnist,
     save_megapixel_mnist,
+    write_png_files,
 )
 from ips.data.synthetic.scene import ScenePatches
 
@@ -18,4 +19,5 @@ __all__ = [
     "load_digits",
     "open_megapixel_mnist",
     "save_megapixel_mnist",
+    "write_png_files",
 ]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from ips.data.synthetic.digits import CLASSES, DIGIT_SIDE, Split, check_split, load_digits
 from ips.data.synthetic.megapixel_mnist import OTHERS, SAME, Layout, MegapixelMNIST, Scenes
@@ -109,6 +110,17 @@ def open_megapixel_mnist(
         grid=Grid(side, side, patch=patch_size, stride=stride, edge=edge),
         name=f"{folder.name}/{split}",
     )
+
+
+def write_png_files(folder: Path, *, count: int) -> Path:
+    """Write the first ``count`` test images of a saved data set as PNG; returns their folder."""
+    target = Path(folder) / "png"
+    target.mkdir(exist_ok=True)
+    scenes = open_megapixel_mnist(folder, split="test")
+    for index in range(min(count, len(scenes))):
+        with atomic_write(target / f"{index}.png") as stream:
+            Image.fromarray(scenes[index][0].dense()).save(stream, format="png")
+    return target
 
 
 class SavedMegapixelMNIST(Scenes):
