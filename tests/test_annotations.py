@@ -1,141 +1,132 @@
-"""Annotations of ASAP, and the points and patches inside, against counting crossings one by one."""
+"""Reading outlines from GeoJSON and ASAP XML, and writing GeoJSON."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 
-from ips.annotations import Region, coverage, inside, read_asap
+from ips.annotations import Outline, parse_xml, polygon_feature, read_outlines, write_geojson
 from ips.errors import DataError
 
-Points = npt.NDArray[np.float64]
+ASAP = """<?xml version="1.0"?>
+<ASAP_Annotations><Annotations>
+ <Annotation Name="A 0" Type="Polygon" PartOfGroup="Tumor" Color="#F4FA58"><Coordinates>
+  <Coordinate Order="1" X="10" Y="0"/><Coordinate Order="0" X="0" Y="0"/>
+  <Coordinate Order="2" X="10" Y="10.5"/></Coordinates></Annotation>
+ <Annotation Name="dots" Type="PointSet" PartOfGroup="None" Color="red"><Coordinates>
+  <Coordinate Order="0" X="1" Y="2"/><Coordinate Order="1" X="3" Y="4"/></Coordinates></Annotation>
+</Annotations><AnnotationGroups><Group Name="Tumor" Color="#00ff00"/></AnnotationGroups>
+</ASAP_Annotations>"""
 
 
-def annotation(group: str, corners: list[tuple[float, float]], order: list[int]) -> str:
-    lines = "".join(
-        f'<Coordinate Order="{n}" X="{corners[n][0]}" Y="{corners[n][1]}"/>' for n in order
+def test_asap_counts_from_the_corner_of_the_image(tmp_path: Path) -> None:
+    (tmp_path / "a.xml").write_text(ASAP)
+    tumour, one, two = read_outlines(tmp_path / "a.xml", origin=(20, 30))
+    assert tumour.lines == [[(0, 0), (10, 0), (10, 10.5)]]
+    assert (tumour.kind, tumour.name, tumour.group) == ("polygon", "A 0", "Tumor")
+    assert tumour.colour == "#f4fa58"
+    assert [o.lines for o in (one, two)] == [[[(1, 2)]], [[(3, 4)]]]
+    assert (one.kind, one.name, one.group, one.colour) == ("point", "dots", "", None)
+
+
+def test_asap_shapes_without_a_colour_have_that_of_their_group(tmp_path: Path) -> None:
+    (tmp_path / "a.xml").write_text(ASAP.replace(' Color="#F4FA58"', ""))
+    assert read_outlines(tmp_path / "a.xml")[0].colour == "#00ff00"
+
+
+def test_geojson_counts_from_the_origin(tmp_path: Path) -> None:
+    square = "[[0, 0], [4, 0], [4, 4], [0, 0]]"
+    (tmp_path / "a.geojson").write_text(
+        '{"type": "FeatureCollection", "features": ['
+        '{"type": "Feature", "geometry": {"type": "MultiPolygon", "coordinates": '
+        f'[[{square}], [{square}, {square}]]}}, "properties": {{"classification": '
+        '{"name": "Tumor", "color": [200, 0, 300]}}},'
+        '{"type": "Feature", "properties": null, "geometry": {"type": "GeometryCollection", '
+        '"geometries": [{"type": "Point", "coordinates": [1, 2]}, '
+        '{"type": "LineString", "coordinates": [[0, 0], [1, 1, 7]]}]}}]}'
     )
-    return (
-        f'<Annotation Name="A" Type="Polygon" PartOfGroup="{group}" Color="#F4FA58">'
-        f"<Coordinates>{lines}</Coordinates></Annotation>"
-    )
+    first, second, point, line = read_outlines(tmp_path / "a.geojson", origin=(20, 30))
+    assert first.lines == [[(20, 30), (24, 30), (24, 34), (20, 30)]]
+    assert (first.group, first.colour, len(second.lines)) == ("Tumor", "#c800ff", 2)
+    assert (point.kind, point.lines, point.name) == ("point", [[(21, 32)]], "")
+    assert (line.kind, line.lines) == ("line", [[(20, 30), (21, 31)]])
 
 
-def write(path: Path, *annotations: str) -> Path:
-    path.write_text(
-        '<?xml version="1.0"?><ASAP_Annotations><Annotations>'
-        + "".join(annotations)
-        + "</Annotations><AnnotationGroups/></ASAP_Annotations>"
-    )
-    return path
-
-
-SQUARE = [(0.0, 0.0), (100.5, 0.0), (100.5, 100.0), (0.0, 100.0)]
-
-
-def test_corners_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    corners = [(float(n), float(n * n)) for n in range(12)]
-    shuffled = [10, 2, 11, 0, 1, 3, 9, 8, 7, 4, 6, 5]  # as numbers, not as words
-    (region,) = read_asap(write(tmp_path / "a.xml", annotation("Tumor", corners, shuffled)))
-    np.testing.assert_array_equal(region.polygon, corners)
+@pytest.mark.parametrize("colour", [[1, 2, 255], -16776449, "#0102FF"])
+def test_colours_of_every_version_of_qupath(tmp_path: Path, colour: object) -> None:
+    feature = polygon_feature([(0, 0), (1, 0), (1, 1)], name="a")
+    feature["properties"]["classification"]["color"] = colour
+    write_geojson(tmp_path / "a.geojson", [feature])
+    (outline,) = read_outlines(tmp_path / "a.geojson")
+    assert outline.colour == ("#0102ff" if colour != -16776449 else "#0002ff")
 
 
 @pytest.mark.parametrize(
-    ("group", "tumour"),
-    [("_0", 1), ("_1", 1), ("Tumor", 1), ("_2", 0), ("Exclusion", 0), ("None", 0)],
+    ("name", "text"),
+    [
+        ("a.geojson", "{"),
+        ("a.geojson", '{"type": "Polygon"}'),
+        ("a.geojson", '{"type": "Point", "coordinates": [NaN, 1]}'),
+        ("a.geojson", '{"type": "Sphere", "coordinates": [1, 1]}'),
+        ("a.geojson", '{"type": "Point", "coordinates": [1' + 400 * "0" + ", 1]}"),
+        ("a.geojson", "[" * 100_000),
+        ("a.xml", "<ASAP_Annotations>"),
+        ("a.xml", "<html/>"),
+        ("a.xml", '<!DOCTYPE x [<!ENTITY a "b">]><ASAP_Annotations/>'),
+        ("a.xml", ASAP.replace('X="10"', 'X="ten"')),
+        ("a.xml", ASAP.replace(' Y="0"', "")),
+    ],
 )
-def test_groups(tmp_path: Path, group: str, tumour: int) -> None:
-    path = write(tmp_path / "a.xml", annotation(group, SQUARE, [0, 1, 2, 3]))
-    (region,) = read_asap(path)
-    assert (region.group, region.tumour) == (group, bool(tumour))
+def test_unreadable_annotations_are_one_sentence(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=r"^a\.\w+: cannot read these annotations \(.*\): export"):
+        read_outlines(tmp_path / name)
 
 
-def test_a_dot_has_no_area(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.xml", annotation("_0", SQUARE, [0]), annotation("_0", SQUARE, []))
-    assert read_asap(path) == []
+def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^a\.xml: cannot .* \(no such file.*\): check the path"):
+        read_outlines(tmp_path / "a.xml")
 
 
-def test_mistakes(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a\.xml: .*group 'stroma'"):
-        read_asap(write(tmp_path / "a.xml", annotation("stroma", SQUARE, [0, 1, 2])))
-    path = write(tmp_path / "b.xml", annotation("_0", SQUARE, [0, 1, 2]).replace('X="0.0"', ""))
-    with pytest.raises(DataError, match=r"b\.xml: a Coordinate of annotation 'A' lacks"):
-        read_asap(path)
-    (tmp_path / "c.xml").write_text(path.read_text()[:100])
-    with pytest.raises(DataError, match=r"c\.xml: not a whole XML file"):
-        read_asap(tmp_path / "c.xml")
-    with pytest.raises(DataError, match=r"d\.xml: cannot be read"):
-        read_asap(tmp_path / "d.xml")
+def test_huge_files_are_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ips.annotations._MAX_BYTES", 100)
+    (tmp_path / "a.xml").write_text(ASAP)
+    with pytest.raises(DataError, match="larger than"):
+        read_outlines(tmp_path / "a.xml")
 
 
-def within(polygon: Points, x: float, y: float) -> bool:
-    """An odd number of edges to the left."""
-    odd = False
-    for (x0, y0), (x1, y1) in zip(polygon, np.roll(polygon, -1, axis=0), strict=True):
-        if (y0 <= y) != (y1 <= y) and x0 + (y - y0) / (y1 - y0) * (x1 - x0) < x:
-            odd = not odd
-    return odd
+def test_xml_with_a_document_type_is_refused() -> None:
+    assert parse_xml("<a><b/></a>")[0].tag == "b"
+    with pytest.raises(ValueError, match="document type"):
+        parse_xml('<!DOCTYPE x [<!ENTITY a "b">]><x>&a;</x>')
 
 
-def drawn(seed: int) -> list[Region]:
-    """Stars that overlap each other, some of them holes."""
-    random = np.random.default_rng(seed)
-    regions = []
-    for tumour in (True, True, True, False, False):
-        turn = np.sort(random.uniform(0, 2 * np.pi, 25))
-        radius = random.uniform(10, 60, 25)
-        ray = np.stack([np.cos(turn), np.sin(turn)], axis=1)
-        polygon = random.uniform(30, 170, 2) + radius[:, None] * ray
-        regions.append(Region(polygon, "Tumor" if tumour else "Exclusion", tumour))
-    return regions
+def test_tiles_are_skipped(tmp_path: Path) -> None:
+    point = '"geometry": {"type": "Point", "coordinates": [1, 2]}'
+    (tmp_path / "a.geojson").write_text(
+        f'[{{"properties": {{"objectType": "tile"}}, {point}}}, '
+        f'{{"properties": {{"objectType": "annotation", "name": "drawn"}}, {point}}}]'
+    )
+    assert [outline.name for outline in read_outlines(tmp_path / "a.geojson")] == ["drawn"]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_inside(seed: int) -> None:
-    regions = drawn(seed)
-    points = np.random.default_rng(seed).uniform(-10, 210, (400, 2))
-    points[200:, 1] = np.rint(points[200:, 1] / 20) * 20  # many of one height
-    expected = [
-        any(within(r.polygon, x, y) for r in regions if r.tumour)
-        and not any(within(r.polygon, x, y) for r in regions if not r.tumour)
-        for x, y in points
-    ]
-    assert 20 < sum(expected) < 300
-    np.testing.assert_array_equal(inside(regions, points), expected)
+def test_what_is_written_can_be_read(tmp_path: Path) -> None:
+    path, corners = tmp_path / "a.geojson", [(0.0, 0.0), (8.5, 0.0), (8.5, 4.0)]
+    write_geojson(path, (polygon_feature(corners, name=name, note=1) for name in "ab"))
+    first, second = read_outlines(path)
+    assert first == Outline("polygon", [[*corners, corners[0]]], "", "a", "#c80000")
+    assert second.group == "b"
+    assert [f["properties"]["note"] for f in json.loads(path.read_text())["features"]] == [1, 1]
+    write_geojson(path, [])
+    assert read_outlines(path) == []
 
 
-def test_points_on_corners_count_for_one_of_two_neighbours() -> None:
-    left = Region(np.array([(0.0, 0), (10, 0), (10, 10), (0, 10)]), "_0", True)
-    right = Region(left.polygon + np.array([10, 0]), "_0", True)
-    border = np.array([(10.0, 0), (10, 5), (10, 3)])
-    assert (inside([left], border) != inside([right], border)).all()
-
-
-def test_nothing_to_find() -> None:
-    assert inside([], np.zeros((3, 2))).tolist() == [False] * 3
-    assert inside(drawn(0), np.zeros((0, 2))).shape == (0,)
-    assert coverage([], np.zeros((3, 2)), extent=5).tolist() == [0, 0, 0]
-    assert coverage(drawn(0), np.zeros((0, 2)), extent=5).shape == (0,)
-
-
-def test_coverage_of_patches() -> None:
-    tumour = Region(np.array([(16.0, 0), (64, 0), (64, 32), (16, 32)]), "_0", True)
-    hole = Region(np.array([(32.0, 0), (48, 0), (48, 32), (32, 32)]), "_2", False)
-    coords = [(0, 0), (32, 0), (64, 0), (16, 16), (32, 8)]
-    share = coverage([tumour, hole], coords, extent=32)
-    np.testing.assert_allclose(share, [0.5, 0.5, 0, 0.25, 0.375])
-
-
-def test_coverage_in_parts_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    regions = drawn(1)
-    coords = np.stack(np.meshgrid(np.arange(0, 200, 8), np.arange(0, 200, 8)), -1).reshape(-1, 2)
-    whole = coverage(regions, coords, extent=8)
-    assert 0 < whole.mean() < 1
-    monkeypatch.setattr("ips.annotations._POINTS", 1000)
-    np.testing.assert_array_equal(coverage(regions, coords, extent=8), whole)
-    # the mean over patches that tile the plane is the area of what is inside
-    random = np.random.default_rng(0).uniform(0, 200, (20_000, 2))
-    assert whole.mean() == pytest.approx(inside(regions, random).mean(), abs=0.02)
+def test_a_failing_writer_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.geojson"
+    path.write_text("old")
+    with pytest.raises(ValueError, match="JSON"):
+        write_geojson(path, [{"x": float("nan")}])
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]

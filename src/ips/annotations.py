@@ -1,147 +1,184 @@
-"""Annotations that pathologists drew in ASAP: its XML to polygons, and what of a patch they cover.
+"""Read and write outlines on images: GeoJSON as QuPath writes it, and the XML of ASAP.
 
     <Annotation Name=".." PartOfGroup="Tumor" Type="Polygon">
       <Coordinates><Coordinate Order="0" X="12.5" Y="40"/> ...
 
-Letters: n points or corners, N patches.
+Coordinates are full-resolution pixels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
-import numpy as np
-import numpy.typing as npt
-
 from ips.errors import DataError
+from ips.files import atomic_write
 
-Points = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
+Point = tuple[float, float]
 
-#: CAMELYON16's groups of outlines of tumour, and of what is none, also within one.
-TUMOUR = ("_0", "_1", "Tumor")
-OTHER = ("_2", "Exclusion", "None")
-
-# Points looked at together: bounds memory.
-_POINTS = 1 << 18
+_MAX_BYTES = 64 * 2**20
+_MALFORMED = (
+    *(AttributeError, IndexError, KeyError, OverflowError),
+    *(RecursionError, TypeError, ValueError, ElementTree.ParseError),
+)
 
 
 @dataclass(frozen=True)
-class Region:
-    """An outline that someone drew.
+class Outline:
+    """One annotated shape.
 
-    Args:
-        polygon: ``(n, 2)`` corners as x, y in level-0 pixels.
-        group: as ASAP calls it.
-        tumour: whether there is tumour inside; otherwise there is none, also where it lies within
-            an outline of tumour.
+    Attributes:
+        kind: ``polygon`` (the first line is the boundary, others are holes), ``line`` or ``point``.
+        lines: lists of points x, y.
+        name: name of the shape, or an empty string.
+        group: class of the shape in QuPath or its group in ASAP, or an empty string.
+        colour: ``#rrggbb``, None where the file does not say.
     """
 
-    polygon: Points
+    kind: str
+    lines: list[list[Point]]
+    name: str
     group: str
-    tumour: bool
+    colour: str | None
+
+    def __post_init__(self) -> None:
+        if not all(isfinite(v) for line in self.lines for point in line for v in point):
+            raise ValueError("a coordinate is not a finite number")
 
 
-def read_asap(path: str | Path) -> list[Region]:
-    """The outlines in a file of ASAP, in its order; marks of fewer than three corners have no area.
+def read_outlines(path: str | Path, *, origin: tuple[int, int] = (0, 0)) -> list[Outline]:
+    """Read the annotated shapes of a GeoJSON or ASAP XML file.
 
-    >>> regions = read_asap("tumor_001.xml")  # doctest: +SKIP
+    Objects of the type tile are skipped: ``ips explain`` writes them, nobody drew them.
+
+    Args:
+        path: ``.xml`` is read as ASAP's, anything else as GeoJSON.
+        origin: x, y of the pixel that GeoJSON coordinates count from. QuPath counts from the
+            corner of the scanned region, ASAP from the corner of the image.
     """
     path = Path(path)
     try:
-        root = ElementTree.parse(path).getroot()
+        if path.stat().st_size > _MAX_BYTES:
+            raise ValueError(f"the file is larger than {_MAX_BYTES // 2**20} MB")
+        data = path.read_bytes()
+        if path.suffix.lower() == ".xml":
+            return list(_asap_outlines(parse_xml(data)))
+        return list(_geojson_outlines(json.loads(data), origin))
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}): check the path") from error
-    except ElementTree.ParseError as error:
-        raise DataError(f"{path}: not a whole XML file ({error}): copy it again") from error
-    regions = []
+        reason, remedy = str(error.strerror).lower(), "check the path"
+    except _MALFORMED as error:
+        reason, remedy = f"{type(error).__name__}: {error}"[:160], "export them again"
+    raise DataError(f"{path.name}: cannot read these annotations ({reason}): {remedy}")
+
+
+def write_geojson(path: Path, features: Iterable[dict[str, Any]]) -> None:
+    """Write a FeatureCollection feature by feature, atomically."""
+    with atomic_write(path) as stream:
+        stream.write(b'{"type": "FeatureCollection", "features": [')
+        for i, feature in enumerate(features):
+            stream.write(b",\n" if i else b"\n")
+            stream.write(json.dumps(feature, allow_nan=False).encode())
+        stream.write(b"\n]}\n")
+
+
+def polygon_feature(
+    corners: Sequence[Sequence[float]], *, name: str, **properties: Any
+) -> dict[str, Any]:
+    """Return a polygon as a GeoJSON feature, in QuPath an annotation of class ``name``."""
+    return {
+        "type": "Feature",
+        # GeoJSON repeats the first corner at the end.
+        "geometry": {"type": "Polygon", "coordinates": [[*corners, corners[0]]]},
+        "properties": {
+            "objectType": "annotation",
+            "classification": {"name": name, "color": [200, 0, 0]},
+            **properties,
+        },
+    }
+
+
+class _SafeTreeBuilder(ElementTree.TreeBuilder):
+    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
+        raise ValueError("a document type is not allowed: it could define entities of any size")
+
+
+def parse_xml(data: str | bytes) -> ElementTree.Element:
+    """Parse untrusted XML; raise ValueError if it has a document type."""
+    parser = ElementTree.XMLParser(target=_SafeTreeBuilder())
+    root: ElementTree.Element = ElementTree.fromstring(data, parser=parser)
+    return root
+
+
+def _asap_outlines(root: ElementTree.Element) -> Iterator[Outline]:
+    if root.tag != "ASAP_Annotations":
+        raise ValueError(f"the root element is {root.tag}, not ASAP_Annotations")
+    colours = {group.get("Name"): group.get("Color") for group in root.iter("Group")}
     for annotation in root.iter("Annotation"):
-        polygon, group = _polygon(annotation, path), annotation.get("PartOfGroup", "None")
-        if group not in (*TUMOUR, *OTHER):
-            raise DataError(
-                f"{path}: annotation {annotation.get('Name')!r} is of the group {group!r}, "
-                f"expected {', '.join(TUMOUR)} for tumour or {', '.join(OTHER)} for what is none: "
-                "rename the group in ASAP"
+        name, group = annotation.get("Name", ""), annotation.get("PartOfGroup", "None")
+        try:
+            points = sorted(
+                (float(c.attrib["Order"]), float(c.attrib["X"]), float(c.attrib["Y"]))
+                for c in annotation.iter("Coordinate")
             )
-        if len(polygon) > 2:
-            regions.append(Region(polygon, group, group in TUMOUR))
-    return regions
+        except (KeyError, ValueError) as error:
+            raise ValueError(
+                f"a Coordinate of annotation {name!r} lacks Order, X or Y, or one is not a number"
+            ) from error
+        if not points:
+            continue
+        line = [(x, y) for _, x, y in points]
+        kind = "point" if annotation.get("Type") in ("Dot", "PointSet") else "polygon"
+        colour = _colour(annotation.get("Color") or colours.get(group))
+        for part in [line] if kind == "polygon" else [[point] for point in line]:
+            yield Outline(kind, [part], name, "" if group == "None" else group, colour)
 
 
-def _polygon(annotation: ElementTree.Element, path: Path) -> Points:
-    try:
-        corners = sorted(
-            (float(c.attrib["Order"]), float(c.attrib["X"]), float(c.attrib["Y"]))
-            for c in annotation.iter("Coordinate")
-        )
-    except (KeyError, ValueError) as error:
-        raise DataError(
-            f"{path}: a Coordinate of annotation {annotation.get('Name')!r} lacks Order, X or Y, "
-            f"or one of them is no number ({error}): correct it"
-        ) from error
-    return np.array(corners, dtype=np.float64).reshape(-1, 3)[:, 1:]  # (n, 2)
+def _geojson_outlines(value: Any, origin: tuple[int, int]) -> Iterator[Outline]:
+    left, top = origin
+    features = value if isinstance(value, list) else value.get("features", [value])
+    for feature in features:
+        properties = feature.get("properties") or {}
+        if properties.get("objectType") == "tile":
+            continue
+        group = properties.get("classification") or {}
+        colour = _colour(group.get("color", group.get("colorRGB", properties.get("color"))))
+        for kind, lines in _shapes(feature.get("geometry", feature)):
+            moved = [[(float(x) + left, float(y) + top) for x, y, *_ in line] for line in lines]
+            name, label = (str(owner.get("name") or "") for owner in (properties, group))
+            yield Outline(kind, moved, name, label, colour)
 
 
-def inside(regions: Sequence[Region], points: npt.ArrayLike) -> Mask:
-    """Which of the points ``(n, 2)`` lie in an outline of tumour and in none of what is none."""
-    points = np.asarray(points, dtype=np.float64).reshape(-1, 2)
-    tumour, other = np.zeros(len(points), bool), np.zeros(len(points), bool)
-    for region in regions:
-        part = tumour if region.tumour else other
-        part |= _within(region.polygon, points)
-    return tumour & ~other
+def _shapes(geometry: Any) -> Iterator[tuple[str, list[Any]]]:
+    """Yield ``kind`` and ``lines`` of every outline in a GeoJSON geometry."""
+    kind = geometry["type"]
+    if kind == "GeometryCollection":
+        for part in geometry["geometries"]:
+            yield from _shapes(part)
+        return
+    coordinates = geometry["coordinates"]
+    many = coordinates if kind.startswith("Multi") else [coordinates]
+    match kind.removeprefix("Multi"):
+        case "Polygon":
+            yield from (("polygon", rings) for rings in many)
+        case "LineString":
+            yield from (("line", [line]) for line in many)
+        case "Point":
+            yield from (("point", [[point]]) for point in many)
+        case _:
+            raise ValueError(f"unknown geometry {kind}")
 
 
-def coverage(
-    regions: Sequence[Region], coords: npt.ArrayLike, *, extent: float, samples: int = 8
-) -> npt.NDArray[np.float64]:
-    """Which share of each patch is tumour, ``(N,)``, by ``samples`` x ``samples`` points of it.
-
-    Args:
-        regions: of ``read_asap``.
-        coords: ``(N, 2)`` top-left corners of patches in level-0 pixels.
-        extent: side of a patch in level-0 pixels.
-        samples: points along a side.
-    """
-    corners = np.asarray(coords, dtype=np.float64).reshape(-1, 2)
-    steps = (np.arange(samples) + 0.5) * (extent / samples)
-    offsets = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2)  # (samples^2, 2)
-    share = np.zeros(len(corners))
-    near = np.flatnonzero(_touched(regions, corners, extent))
-    for part in np.array_split(near, max(1, -(-len(near) * len(offsets) // _POINTS))):
-        points = corners[part, None] + offsets  # (k, samples^2, 2)
-        share[part] = inside(regions, points).reshape(len(part), len(offsets)).mean(axis=1)
-    return share
-
-
-def _touched(regions: Sequence[Region], corners: Points, extent: float) -> Mask:
-    """Which patches could hold tumour, by the box round each outline: most hold none."""
-    touched = np.zeros(len(corners), bool)
-    for region in regions:
-        if region.tumour:
-            low, high = region.polygon.min(axis=0), region.polygon.max(axis=0)
-            touched |= ((corners + extent > low) & (corners < high)).all(axis=1)
-    return touched
-
-
-def _within(polygon: Points, points: Points) -> Mask:
-    """Which points lie in a polygon: those with an odd number of its edges to their left.
-
-    Points of one height share the search for the edges that cross it.
-    """
-    found = np.zeros(len(points), bool)
-    (x, y), (x_next, y_next) = polygon.T, np.roll(polygon, -1, axis=0).T
-    low, high = polygon.min(axis=0), polygon.max(axis=0)
-    near = np.flatnonzero(((points >= low) & (points <= high)).all(axis=1))
-    heights, height_of = np.unique(points[near, 1], return_inverse=True)
-    order = np.argsort(height_of, kind="stable")
-    rows = np.split(near[order], np.flatnonzero(np.diff(height_of[order])) + 1)
-    for height, row in zip(heights, rows, strict=False):  # none of either gives one empty row
-        crossing = (y <= height) != (y_next <= height)
-        rise = (height - y[crossing]) / (y_next[crossing] - y[crossing])
-        edges = np.sort(x[crossing] + rise * (x_next[crossing] - x[crossing]))
-        found[row] = np.searchsorted(edges, points[row, 0]) % 2 == 1
-    return found
+def _colour(value: Any) -> str | None:
+    if isinstance(value, str) and re.fullmatch(r"#[0-9a-fA-F]{6}", value):
+        return value.lower()
+    if isinstance(value, int):  # old versions of QuPath: 0xAARRGGBB, signed
+        return f"#{value & 0xFFFFFF:06x}"
+    if isinstance(value, list) and len(value) == 3 and all(isinstance(v, int) for v in value):
+        return "#" + "".join(f"{min(max(v, 0), 255):02x}" for v in value)
+    return None

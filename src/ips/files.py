@@ -7,7 +7,7 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -111,17 +111,3 @@ def agree(path: Path, settings: dict[str, Any]) -> None:
         return
     with atomic_write(path) as stream:
         stream.write(json.dumps(settings).encode())
-
-
-def feature(outline: Sequence[Sequence[float]], *, name: str, **properties: Any) -> dict[str, Any]:
-    """An outline as GeoJSON that QuPath shows; its corners are full-resolution pixels."""
-    return {
-        "type": "Feature",
-        # a polygon ends where it began
-        "geometry": {"type": "Polygon", "coordinates": [[*outline, outline[0]]]},
-        "properties": {
-            "objectType": "annotation",
-            "classification": {"name": name, "color": [200, 0, 0]},
-            **properties,
-        },
-    }

@@ -19,7 +19,7 @@ from ips.errors import DataError
 from ips.patches import FeatureWriter
 from ips.recipes import read_recipe
 from ips.training import train
-from tests.test_annotations import SQUARE, annotation, write
+from tests.data.test_regions import SQUARE, annotation, write
 
 TUMOURS = {1, 2, 49, 114, 130}
 

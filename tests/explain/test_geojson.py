@@ -14,8 +14,9 @@ import pytest
 import tifffile
 import torch
 
+from ips.annotations import write_geojson
 from ips.errors import PatchError
-from ips.explain import patch_features, write_geojson, write_patches
+from ips.explain import patch_features, write_patches
 from ips.images import open_image
 from ips.patches import MemoryPatches, PatchSource, PatchSubset, open_patches
 from tests.explain.explained import explained

@@ -236,3 +236,15 @@ def test_pillow_image_of_a_file_that_went_away(tmp_path: Path, picture: Pixels) 
     path.unlink()
     with pytest.raises(ImageError, match=r"a\.png cannot be read"):
         image.read_region((0, 0), 0, (1, 1))
+
+
+def test_ome_metadata_with_a_document_type_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.ome.tif"
+    tifffile.imwrite(path, np.zeros((8, 8, 3), np.uint8), ome=True)
+    assert open_image(path).dimensions == (8, 8)
+    bomb = '<!DOCTYPE x [<!ENTITY a "b">]><OME>&a;</OME>'
+    monkeypatch.setattr(tifffile.TiffFile, "ome_metadata", bomb)
+    with pytest.raises(ImageError, match=r"a\.ome\.tif cannot be read .*document type"):
+        open_image(path)

@@ -1,4 +1,4 @@
-"""Tiles of images and of attention, against naive ones; annotations; answers on disk."""
+"""Tiles of images and of attention, against naive ones; answers on disk."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image as PILImage
 
-from ips.errors import DataError
 from ips.explain.maps import percentiles
 from ips.images import ArrayImage, open_image
 from ips.images.image import Header
 from ips.viewer import answers, tiles
-from ips.viewer.annotations import find_annotations, read_annotations
 from ips.viewer.answers import Answer
 from ips.viewer.tiles import TILE, AttentionTiles, Place
 from tests.viewer.viewer_files import picture
@@ -175,99 +173,6 @@ def test_what_is_low_is_transparent() -> None:
     )  # the highest has the last colour
     nothing = decoded(drawn.tile(0, Place(512, 0, 1), colours="viridis", above=0.0))
     assert not nothing[..., 3].any()
-
-
-# Annotations
-
-ASAP = """<?xml version="1.0"?>
-<ASAP_Annotations><Annotations>
- <Annotation Name="A 0" Type="Polygon" PartOfGroup="Tumor" Color="#F4FA58"><Coordinates>
-  <Coordinate Order="1" X="10" Y="0"/><Coordinate Order="0" X="0" Y="0"/>
-  <Coordinate Order="2" X="10" Y="10.5"/></Coordinates></Annotation>
- <Annotation Name="dots" Type="PointSet" PartOfGroup="None" Color="red"><Coordinates>
-  <Coordinate Order="0" X="1" Y="2"/><Coordinate Order="1" X="3" Y="4"/></Coordinates></Annotation>
-</Annotations><AnnotationGroups><Group Name="Tumor" Color="#00ff00"/></AnnotationGroups>
-</ASAP_Annotations>"""
-
-
-@pytest.fixture
-def margined() -> ArrayImage:
-    """A slide of which a part was scanned."""
-    image = ArrayImage(picture(100, 100))
-    image.header = Header(((100, 100),), 1, (None,), bounds=(20, 30, 50, 50))
-    return image
-
-
-def test_asap_counts_from_the_corner_of_the_file(tmp_path: Path, margined: ArrayImage) -> None:
-    (tmp_path / "a.xml").write_text(ASAP)
-    tumour, one, two = read_annotations(tmp_path / "a.xml", margined)
-    assert tumour.lines == [[(0, 0), (10, 0), (10, 10.5)]]
-    assert (tumour.kind, tumour.name, tumour.colour) == ("polygon", "Tumor", "#f4fa58")
-    assert [o.lines for o in (one, two)] == [[[(1, 2)]], [[(3, 4)]]]
-    assert (one.kind, one.name) == ("point", "dots")
-    assert one.colour.startswith("#")
-
-
-def test_qupath_counts_from_where_the_scan_begins(tmp_path: Path, margined: ArrayImage) -> None:
-    square = "[[0, 0], [4, 0], [4, 4], [0, 0]]"
-    (tmp_path / "a.geojson").write_text(
-        '{"type": "FeatureCollection", "features": ['
-        '{"type": "Feature", "geometry": {"type": "MultiPolygon", "coordinates": '
-        f'[[{square}], [{square}, {square}]]}}, "properties": {{"classification": '
-        '{"name": "Tumor", "color": [200, 0, 300]}}},'
-        '{"type": "Feature", "properties": null, "geometry": {"type": "GeometryCollection", '
-        '"geometries": [{"type": "Point", "coordinates": [1, 2]}, '
-        '{"type": "LineString", "coordinates": [[0, 0], [1, 1, 7]]}]}}]}'
-    )
-    first, second, point, line = read_annotations(tmp_path / "a.geojson", margined)
-    assert first.lines == [[(20, 30), (24, 30), (24, 34), (20, 30)]]
-    assert (first.name, first.colour, len(second.lines)) == ("Tumor", "#c800ff", 2)
-    assert (point.kind, point.lines, point.name) == ("point", [[(21, 32)]], "")
-    assert (line.kind, line.lines) == ("line", [[(20, 30), (21, 31)]])
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("a.geojson", "{"),
-        ("a.geojson", '{"type": "Polygon"}'),
-        ("a.geojson", '{"type": "Point", "coordinates": [NaN, 1]}'),
-        ("a.geojson", '{"type": "Sphere", "coordinates": [1, 1]}'),
-        ("a.geojson", '{"type": "Point", "coordinates": [1' + 400 * "0" + ", 1]}"),
-        ("a.geojson", "[" * 100_000),
-        ("a.xml", "<ASAP_Annotations>"),
-        ("a.xml", "<html/>"),
-        ("a.xml", '<!DOCTYPE x [<!ENTITY a "b">]><ASAP_Annotations/>'),
-        ("a.xml", ASAP.replace('X="10"', 'X="ten"')),
-        ("a.xml", ASAP.replace(' Y="0"', "")),
-    ],
-)
-def test_annotations_that_cannot_be_read_say_so(tmp_path: Path, name: str, text: str) -> None:
-    (tmp_path / name).write_text(text)
-    with pytest.raises(DataError, match=r"^a\.\w+: these annotations are not shown, "):
-        read_annotations(tmp_path / name, ArrayImage(picture(10, 10)))
-
-
-def test_tiles_are_no_annotations(tmp_path: Path) -> None:
-    point = '"geometry": {"type": "Point", "coordinates": [1, 2]}'
-    (tmp_path / "a.geojson").write_text(
-        f'[{{"properties": {{"objectType": "tile"}}, {point}}}, '
-        f'{{"properties": {{"objectType": "annotation", "name": "drawn"}}, {point}}}]'
-    )
-    found = read_annotations(tmp_path / "a.geojson", ArrayImage(picture(10, 10)))
-    assert [outline.name for outline in found] == ["drawn"]
-
-
-def test_annotations_are_found_by_name(tmp_path: Path) -> None:
-    image, folder = tmp_path / "slide.tif", tmp_path / "drawn"
-    folder.mkdir()
-    (tmp_path / "slide.json").write_text("{}")  # could be anything
-    (folder / "slide.xml").write_text(ASAP)
-    assert find_annotations(image, None) is None
-    assert find_annotations(image, folder) == folder / "slide.xml"
-    assert find_annotations(image, folder / "slide.xml") == folder / "slide.xml"
-    (tmp_path / "slide.geojson").write_text("{}")
-    assert find_annotations(image, None) == tmp_path / "slide.geojson"
 
 
 # Answers

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ips.annotations import Region, read_asap
+from ips.data.regions import Region, read_tumour_regions
 from ips.errors import DataError
 from ips.files import atomic_write
 
@@ -174,7 +174,7 @@ def camelyon16_regions(folder: str | Path, slide: Camelyon16Slide) -> list[Regio
             f"{annotations}: no {slide.name}.xml, though the slide shows a tumour: get the "
             "annotations again"
         )
-    return read_asap(files[0])
+    return read_tumour_regions(files[0])
 
 
 def _files(folders: Iterable[Path], *, suffix: str) -> dict[str, Path]:

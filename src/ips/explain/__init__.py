@@ -22,7 +22,7 @@ from ips.explain.curves import draw_curves
 from ips.explain.evolution import Moment, append_moment, draw_evolution, read_moments
 from ips.explain.explanation import Explanation
 from ips.explain.gallery import Highest, HighPatch, HighPlace, draw_gallery, read_highest
-from ips.explain.geojson import patch_features, write_geojson
+from ips.explain.geojson import patch_features
 from ips.explain.map_tiff import write_map_tiff
 from ips.explain.maps import (
     AttentionMap,
@@ -59,7 +59,6 @@ __all__ = [
     "percentiles",
     "read_highest",
     "read_moments",
-    "write_geojson",
     "write_map_tiff",
     "write_patches",
 ]

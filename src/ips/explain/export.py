@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ips.annotations import write_geojson
 from ips.errors import ConfigError
 from ips.explain.attention import draw_attention
 from ips.explain.explanation import Explanation
-from ips.explain.geojson import patch_features, write_geojson
+from ips.explain.geojson import patch_features
 from ips.explain.map_tiff import write_map_tiff
 from ips.explain.maps import image_area
 from ips.explain.overlay import draw_overlay

@@ -5,9 +5,7 @@ Letters: N patches of an image, K of them kept, C classes.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
@@ -50,18 +48,6 @@ def patch_features(
         )
     left, top, _, _ = image_area(source, crop=crop)
     return _features(prediction, source, attention, (left, top), names, all_patches=all_patches)
-
-
-def write_geojson(path: Path, features: Iterable[Feature]) -> None:
-    """A FeatureCollection, written feature by feature; it appears whole or not at all."""
-    partial = path.with_suffix(".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write('{"type": "FeatureCollection", "features": [')
-        for i, feature in enumerate(features):
-            file.write(",\n" if i else "\n")
-            file.write(json.dumps(feature, allow_nan=False))
-        file.write("\n]}\n")
-    partial.replace(path)
 
 
 def _features(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 from xml.etree import ElementTree
 
+from ips.annotations import parse_xml
+
 _MICROMETRES = {"nm": 1e-3, "µm": 1.0, "μm": 1.0, "um": 1.0, "mm": 1e3, "cm": 1e4, "m": 1e6}
 _PER_UNIT = {2: 25_400.0, 3: 10_000.0}  # ResolutionUnit: inch, centimetre
 
@@ -31,7 +33,7 @@ def magnification(file: Any) -> float | None:
 def _ome_element(file: Any, kind: str) -> ElementTree.Element | None:
     if not file.is_ome:
         return None
-    root = ElementTree.fromstring(file.ome_metadata)
+    root = parse_xml(file.ome_metadata)
     return next((e for e in root.iter() if e.tag.rpartition("}")[2] == kind), None)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 from ips.errors import IPSError
 from ips.images import Image, open_image
 from ips.images.tile_cache import TileCache
-from ips.viewer.annotations import find_annotations, read_annotations
+from ips.viewer.annotations import annotation_shapes, find_annotations
 from ips.viewer.answers import Answer
 from ips.viewer.library import Entry, Library
 from ips.viewer.tiles import Colours, image_tile, place, thumbnail, zooms
@@ -102,7 +101,7 @@ class Showing:
         path = find_annotations(entry.path, self.library.annotations)
         if path is None:
             return []
-        return [asdict(outline) for outline in read_annotations(path, self._image(entry)[0])]
+        return annotation_shapes(path, self._image(entry)[0])
 
     def _image(self, entry: Entry) -> tuple[Image, int | None]:
         """The image as its file is now, and when that was changed."""

@@ -8,18 +8,18 @@ road.json              what the pictures were drawn with
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
 from PIL import Image as PILImage
 
+from ips.annotations import polygon_feature, write_geojson
 from ips.data.synthetic.digits import Split
 from ips.data.synthetic.road_scene import draw_scene
 from ips.data.synthetic.road_signs import NAMES, RoadSigns
 from ips.errors import DataError
-from ips.files import agree, atomic_write, feature
+from ips.files import agree, atomic_write
 
 _VERSION = 1
 
@@ -77,10 +77,9 @@ def _write(folder: Path, path: Path, pictures: RoadSigns, number: int) -> None:
     """The truth first: a picture that is there has everything."""
     name = NAMES[pictures.label(number)]
     boxes = [
-        feature([(x0, y0), (x1, y0), (x1, y1), (x0, y1)], name=name)
+        polygon_feature([(x0, y0), (x1, y0), (x1, y1), (x0, y1)], name=name)
         for x0, y0, x1, y1 in pictures.boxes(number).tolist()
     ]
-    with atomic_write(folder / "truth" / f"{path.stem}.geojson") as stream:
-        stream.write(json.dumps({"type": "FeatureCollection", "features": boxes}).encode())
+    write_geojson(folder / "truth" / f"{path.stem}.geojson", boxes)
     with atomic_write(folder / path) as stream:
         PILImage.fromarray(draw_scene(pictures.layout(number))).save(stream, format="PNG")

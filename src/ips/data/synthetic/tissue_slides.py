@@ -23,10 +23,11 @@ import tifffile
 from PIL import Image as PILImage
 from PIL import ImageDraw
 
+from ips.annotations import polygon_feature, write_geojson
 from ips.data.split import stratified_split
 from ips.data.synthetic.tissue_drawing import TILE, Cluster, TissueSlide
 from ips.errors import DataError
-from ips.files import agree, atomic_write, feature
+from ips.files import agree, atomic_write
 from ips.images.image import Pixels
 
 MPP = 0.5
@@ -126,8 +127,7 @@ def _write(folder: Path, slide: TissueSlide, number: int) -> None:
     name = _path(number).stem
     with atomic_write(folder / "masks" / f"{name}.png") as stream:
         _mask(slide).save(stream, format="PNG")
-    with atomic_write(folder / "truth" / f"{name}.geojson") as stream:
-        stream.write(json.dumps(_geojson(slide.clusters)).encode())
+    write_geojson(folder / "truth" / f"{name}.geojson", map(_feature, slide.clusters))
     with atomic_write(folder / _path(number)) as stream:
         _write_pyramid(stream, slide)
 
@@ -181,16 +181,9 @@ def _mask(slide: TissueSlide) -> PILImage.Image:
     return mask
 
 
-def _geojson(clusters: Sequence[Cluster]) -> dict[str, Any]:
-    features = [
-        feature(
-            np.round(cluster.outline, 2).tolist(),
-            name="Abnormal",
-            nuclei=np.round(cluster.nuclei, 2).tolist(),
-        )
-        for cluster in clusters
-    ]
-    return {"type": "FeatureCollection", "features": features}
+def _feature(cluster: Cluster) -> dict[str, Any]:
+    outline, nuclei = (np.round(each, 2).tolist() for each in (cluster.outline, cluster.nuclei))
+    return polygon_feature(outline, name="Abnormal", nuclei=nuclei)
 
 
 def _label(seed: int, number: int) -> bool:
