@@ -78,7 +78,7 @@ def test_every_method_is_reported(method: str, tmp_path: Path) -> None:
     outcome = Outcome("report", tmp_path / "run", "--examples", "1")
     assert outcome.code == 0, outcome.err
     text = checked_scores(tmp_path / "run")
-    assert text.count('class="sight"') == 1  # none is right in every task
+    assert text.count('class="picture"') == 1  # none is right in every task
     assert text.count('class="crops"') == 1
 
 
@@ -133,7 +133,7 @@ def test_pictures_of_ones_own_with_names_that_look_like_html(tmp_path: Path) -> 
     assert "<b>" not in text
     assert "&lt;script&gt;ill" in text
     assert "ROC curve" in text
-    assert text.count('class="sight"') == 4
+    assert text.count('class="picture"') == 4
     assert str(tmp_path) in text.split("<details>")[1]
     assert str(tmp_path) not in text.split("<details>")[0]
 
@@ -147,8 +147,8 @@ def test_stored_features_are_reported_without_pictures(tmp_path: Path) -> None:
     run = table_run(tmp_path, files, encoder={"name": "projector", "dim": 8})
     assert Outcome("report", run).code == 0
     text = (run / "report.html").read_text()
-    assert "stored features, without pixels" in text
-    assert 'class="sight"' not in text
+    assert "consists of features without pixels" in text
+    assert 'class="picture"' not in text
 
 
 def test_mistakes_get_one_sentence(tmp_path: Path) -> None:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from math import nan
-
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binomtest
+from torchmetrics.functional.classification import binary_calibration_error
 
 from ips.report.statistics import (
     Bools,
     Floats,
     auc,
     calibration,
-    confusion,
-    label_counts,
-    mean_share,
-    roc,
+    label_accuracy,
     wilson,
 )
 
@@ -52,14 +50,11 @@ class TestWilson:
         assert interval.high == pytest.approx(0.9433178, abs=1e-6)
 
     @given(st.integers(1, 500), st.data())
-    def test_it_holds_the_share_and_stays_between_0_and_1(
-        self, n: int, data: st.DataObject
-    ) -> None:
-        right = data.draw(st.integers(0, n))
-        interval = wilson(right, n)
-        assert 0 <= interval.low <= right / n + 1e-12
-        assert right / n - 1e-12 <= interval.high <= 1
-        assert interval.high - interval.low > 0
+    def test_it_is_that_of_scipy(self, n: int, data: st.DataObject) -> None:
+        successes = data.draw(st.integers(0, n))
+        expected = binomtest(successes, n).proportion_ci(method="wilson")
+        interval = wilson(successes, n)
+        assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
 
     def test_all_right_is_not_certainty(self) -> None:
         assert wilson(10, 10).low == pytest.approx(0.7224672, abs=1e-6)
@@ -77,7 +72,7 @@ class TestArea:
         truth = np.array([label for _, label in pairs])
         interval = auc(scores[:, None], truth[:, None])
         if truth.all() or not truth.any():
-            assert not interval.known
+            assert not interval.defined
             return
         assert interval.value == pytest.approx(pairwise_auc(scores, truth))
         assert 0 <= interval.low <= interval.value + 1e-9
@@ -121,43 +116,29 @@ class TestArea:
 def test_answers_of_one_image_that_go_together_count_as_one() -> None:
     apart = np.random.default_rng(0).random((40, 4)) < 0.8
     together = np.repeat(apart[:, :1], 4, axis=1)
-    interval = mean_share(together)
+    interval = label_accuracy(together)
     assert interval.value == pytest.approx(apart[:, 0].mean())
-    narrow = mean_share(apart)
+    narrow = label_accuracy(apart)
     assert interval.high - interval.low > 1.5 * (narrow.high - narrow.low)
-    assert mean_share(np.ones((9, 3), dtype=bool)).low == wilson(9, 9).low
-
-
-def test_confusion_counts_truth_in_rows() -> None:
-    truth, answer = np.array([0, 0, 1, 2, 2]), np.array([0, 1, 1, 0, 2])
-    assert confusion(truth, answer, 3).tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 1]]
-
-
-def test_labels_are_found_missed_and_invented() -> None:
-    truth = np.array([[1, 0], [1, 0], [0, 0]]) == 1
-    answer = np.array([[1, 0], [0, 0], [1, 0]]) == 1
-    first, second = label_counts(truth, answer)
-    assert (first.found, first.missed, first.invented) == (1, 1, 1)
-    assert (first.recall, first.precision) == (0.5, 0.5)
-    assert (second.recall, second.precision) == pytest.approx((nan, nan), nan_ok=True)
-
-
-def test_roc_goes_from_corner_to_corner_over_its_area() -> None:
-    rng = np.random.default_rng(2)
-    truth = rng.random(50) < 0.5
-    scores = np.round(rng.random(50) + 0.4 * truth, 1)
-    false, true = roc(scores, truth)
-    assert (false[0], true[0], false[-1], true[-1]) == (0, 0, 1, 1)
-    assert len(false) == len(np.unique(scores)) + 1
-    area = float(np.sum(np.diff(false) * (true[1:] + true[:-1]) / 2))
-    assert area == pytest.approx(pairwise_auc(scores, truth))
+    assert label_accuracy(np.ones((9, 3), dtype=bool)).low == wilson(9, 9).low
 
 
 def test_calibration_by_hand() -> None:
-    said = np.array([0.62, 0.66, 0.95, 1.0])
-    true = np.array([True, False, True, True])
-    found = calibration(said, true)
-    # two answers at 0.64 of which half are true, two at 0.975 that both are
-    assert [(b.count, b.true) for b in found.bins] == [(2, 0.5), (2, 1.0)]
-    assert [b.said for b in found.bins] == pytest.approx([0.64, 0.975])
+    probabilities = np.array([0.62, 0.66, 0.95, 1.0])
+    correct = np.array([True, False, True, True])
+    found = calibration(probabilities, correct)
+    # two predictions at 0.64 of which half are correct, two at 0.975 that both are
+    assert [(b.count, b.fraction) for b in found.bins] == [(2, 0.5), (2, 1.0)]
+    assert [b.probability for b in found.bins] == pytest.approx([0.64, 0.975])
     assert found.error == pytest.approx((2 * 0.14 + 2 * 0.025) / 4)
+
+
+@pytest.mark.parametrize("count", [1, 7, 300])
+def test_calibration_error_is_that_of_torchmetrics(count: int) -> None:
+    rng = np.random.default_rng(count)
+    probabilities = rng.random(count)
+    correct = rng.random(count) < probabilities**2
+    expected = binary_calibration_error(
+        torch.from_numpy(probabilities), torch.from_numpy(correct).int(), n_bins=10
+    )
+    assert calibration(probabilities, correct).error == pytest.approx(float(expected), abs=1e-6)

@@ -1,6 +1,6 @@
-"""The charts of a report, as SVG that takes its colours from the page's style.
+"""The charts of a report: values and axes, which ``templates/macros.html.j2`` draws as SVG.
 
-Lengths are in the units of a chart, about a pixel each.
+Lengths are in units of a chart, about one pixel each.
 """
 
 from __future__ import annotations
@@ -12,83 +12,67 @@ from math import ceil, floor, log10
 
 import numpy as np
 
-from ips.report.html import Html, el
 from ips.report.statistics import Calibration, Floats, Interval
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 42, 12, 10, 38
-_SQUARE = 250  # side of the plot of a chart whose axes are alike
-_POINTS = 400  # of a line; more would not be seen
-COLOURS = 8  # lines that can be told apart: the style has a class for each
+_POINTS = 400  # a line with more points would look the same
+COLOURS = 8  # number of line colours in the style sheet
 
 
 @dataclass(frozen=True)
 class Line:
-    """A curve, and what it is called."""
+    """A curve: the style class to draw it with, and its points."""
 
-    name: str
+    style: str
     x: Floats
     y: Floats
 
 
 @dataclass(frozen=True)
-class _Frame:
-    """Where the values of two axes lie in a plot of ``width`` by ``height``."""
+class Bubble:
+    """A dot of a reliability diagram, with the text that a mouse shows."""
 
-    width: float
-    height: float
-    x: tuple[float, float]
-    y: tuple[float, float]
-
-    def across(self, value: float) -> float:
-        low, high = self.x
-        return _LEFT + self.width * (value - low) / (high - low)
-
-    def down(self, value: float) -> float:
-        low, high = self.y
-        return _TOP + self.height * (1 - (value - low) / (high - low))
-
-    def axes(
-        self, x_ticks: Sequence[float], y_ticks: Sequence[float], x_name: str, y_name: str
-    ) -> list[Html]:
-        """Rules across, numbers along both axes, and the names of the axes."""
-        parts = []
-        right, bottom = _LEFT + self.width, _TOP + self.height
-        for value, word in zip(y_ticks, _words(y_ticks), strict=True):
-            y = self.down(value)
-            parts.append(el("line", x1=_LEFT, x2=right, y1=y, y2=y, class_="rule"))
-            parts.append(_text(_LEFT - 6, y + 4, word, anchor="end"))
-        for value, word in zip(x_ticks, _words(x_ticks), strict=True):
-            parts.append(_text(self.across(value), bottom + 16, word, anchor="middle"))
-        parts.append(_text(_LEFT + self.width / 2, bottom + 33, x_name, anchor="middle"))
-        if y_name:
-            middle = _TOP + self.height / 2
-            turned = f"rotate(-90 12 {middle:.5g})"
-            parts.append(_text(12, middle, y_name, anchor="middle", turned=turned))
-        return parts
-
-    def path(self, x: Floats, y: Floats, class_: str) -> Html:
-        """A line through those points that there are, thinned where there are very many."""
-        there = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
-        if len(there) > _POINTS:
-            there = there[np.linspace(0, len(there) - 1, _POINTS).round().astype(np.int64)]
-        spots = [f"{self.across(x[i]):.1f},{self.down(y[i]):.1f}" for i in there]
-        if len(spots) == 1:  # a line through a single point would not be seen
-            a, b = spots[0].split(",")
-            return el("circle", cx=a, cy=b, r=4, class_=class_ + " dot")
-        return el("polyline", points=" ".join(spots), class_=class_)
-
-    def chart(self, parts: Sequence[Html], label: str) -> Html:
-        width, height = self.width + _LEFT + _RIGHT, self.height + _TOP + _BOTTOM
-        box = f"0 0 {width:.5g} {height:.5g}"
-        return el("svg", *parts, view_box=box, role="img", aria_label=label, class_="chart")
+    x: float
+    y: float
+    radius: float
+    text: str
 
 
-def _text(x: float, y: float, word: str, *, anchor: str, turned: str | None = None) -> Html:
-    return el("text", word, x=float(x), y=float(y), text_anchor=anchor, transform=turned)
+@dataclass(frozen=True)
+class Chart:
+    """Lines and bubbles over two axes; ``label`` describes the chart to a screen reader."""
+
+    label: str
+    x_name: str
+    y_name: str
+    x_ticks: list[float]
+    y_ticks: list[float]
+    lines: Sequence[Line]
+    bubbles: Sequence[Bubble] = ()
+    x_range: tuple[float, float] = (0.0, 1.0)
+    y_range: tuple[float, float] = (0.0, 1.0)
+    width: float = 250
+    height: float = 250
+
+    def x(self, value: float) -> float:
+        """Distance of a value from the left side of the plot."""
+        low, high = self.x_range
+        return self.width * (value - low) / (high - low)
+
+    def y(self, value: float) -> float:
+        """Distance of a value from the top of the plot."""
+        low, high = self.y_range
+        return self.height * (1 - (value - low) / (high - low))
+
+    def points(self, line: Line) -> list[str]:
+        """The finite points of a line as ``x,y``, thinned out where there are very many."""
+        finite = np.flatnonzero(np.isfinite(line.x) & np.isfinite(line.y))
+        if len(finite) > _POINTS:
+            finite = finite[np.linspace(0, len(finite) - 1, _POINTS).round().astype(np.int64)]
+        return [f"{self.x(line.x[i]):.1f},{self.y(line.y[i]):.1f}" for i in finite]
 
 
 def ticks(low: float, high: float, *, count: int = 5, whole: bool = False) -> list[float]:
-    """Round numbers from ``low`` to ``high``, about ``count`` of them.
+    """About ``count`` round numbers from ``low`` to ``high``.
 
     >>> ticks(0, 1), ticks(1, 40, whole=True)
     ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [10.0, 20.0, 30.0, 40.0])
@@ -101,74 +85,76 @@ def ticks(low: float, high: float, *, count: int = 5, whole: bool = False) -> li
     return [round(number * step, 12) for number in range(first, last + 1)]
 
 
-def _words(values: Sequence[float]) -> list[str]:
-    """Numbers with as many decimals as their step asks for."""
+def tick_texts(values: Sequence[float]) -> list[str]:
+    """Numbers with as many decimals as the distance between them requires.
+
+    >>> tick_texts([0, 0.25, 0.5])
+    ['0.0', '0.2', '0.5']
+    """
     step = min((b - a for a, b in pairwise(values)), default=1.0)
     decimals = max(0, -floor(log10(step) + 1e-9))
     return [f"{value:,.{decimals}f}" for value in values]
 
 
-def curves(lines: Sequence[Line], *, name: str, unit: bool = False) -> Html:
-    """Lines over epochs; with ``unit`` from 0 to 1, else from their lowest to their highest."""
-    x = lines[0].x
-    known = np.concatenate([line.y[np.isfinite(line.y)] for line in lines])
+def epoch_chart(epochs: Floats, curves: dict[str, Floats], *, name: str, unit: bool) -> Chart:
+    """Curves over epochs; with ``unit`` the y-axis goes from 0 to 1, else over their range."""
+    first, last = float(epochs[0]), float(epochs[-1])
+    known = np.concatenate([values[np.isfinite(values)] for values in curves.values()])
     low, high = (float(known.min()), float(known.max())) if len(known) and not unit else (0.0, 1.0)
-    room = 0.0 if unit else 0.06 * (high - low) or 0.5
-    low, high = low - room, high + room
-    marks = ticks(low, high)
-    around = 0.5 if len(x) == 1 else 0.0
-    frame = _Frame(366, 190, (float(x[0]) - around, float(x[-1]) + around), (low, high))
-    epochs = ticks(float(x[0]), float(x[-1]), count=6, whole=True)
-    if float(x[0]) not in epochs and (not epochs or epochs[0] > x[0] + (x[-1] - x[0]) / 16):
-        epochs.insert(0, float(x[0]))
-    parts = frame.axes(epochs, marks, "epoch", "")
-    parts += [frame.path(k.x, k.y, f"line c{i % COLOURS}") for i, k in enumerate(lines)]
-    ends = [f"{k.name} {k.y[-1]:.3g}" for k in lines]
-    return frame.chart(
-        parts, f"{name}, epoch {x[0]:.0f} to {x[-1]:.0f}, ends at: {', '.join(ends)}"
+    margin = 0.0 if unit else 0.06 * (high - low) or 0.5
+    low, high = low - margin, high + margin
+    around = 0.5 if len(epochs) == 1 else 0.0
+    x_ticks = ticks(first, last, count=6, whole=True)
+    if first not in x_ticks and (not x_ticks or x_ticks[0] > first + (last - first) / 16):
+        x_ticks.insert(0, first)
+    ends = ", ".join(f"{curve} {values[-1]:.3g}" for curve, values in curves.items())
+    return Chart(
+        label=f"{name}, epoch {first:.0f} to {last:.0f}, final values: {ends}",
+        x_name="epoch",
+        y_name="",
+        x_ticks=x_ticks,
+        y_ticks=ticks(low, high),
+        lines=[Line(f"line c{i % COLOURS}", epochs, y) for i, y in enumerate(curves.values())],
+        x_range=(first - around, last + around),
+        y_range=(low, high),
+        width=366,
+        height=190,
     )
 
 
-def roc_chart(false: Floats, true: Floats, area: Interval) -> Html:
-    """The ROC curve over the diagonal of guessing."""
-    frame = _Frame(_SQUARE, _SQUARE, (0, 1), (0, 1))
-    marks = ticks(0, 1)
-    parts = frame.axes(marks, marks, "false positive rate", "true positive rate")
-    ends = np.array([0.0, 1.0])
-    parts.append(frame.path(ends, ends, "guide"))
-    parts.append(frame.path(false, true, "line c0"))
-    return frame.chart(parts, f"ROC curve, area {area.value:.3f}")
+_DIAGONAL = Line("guide", np.array([0.0, 1.0]), np.array([0.0, 1.0]))
 
 
-def reliability_chart(calibration: Calibration, *, said: str, true: str) -> Html:
-    """What came true over what was said: dots by how many, on the diagonal if calibrated."""
-    frame = _Frame(_SQUARE, _SQUARE, (0, 1), (0, 1))
-    marks = ticks(0, 1)
-    parts = frame.axes(marks, marks, said, true)
-    ends = np.array([0.0, 1.0])
-    parts.append(frame.path(ends, ends, "guide"))
+def roc_chart(false_positives: Floats, true_positives: Floats, area: Interval) -> Chart:
+    """The ROC curve, over the diagonal of a random classifier."""
+    return Chart(
+        label=f"ROC curve, area {area.value:.3f}",
+        x_name="false positive rate",
+        y_name="true positive rate",
+        x_ticks=ticks(0, 1),
+        y_ticks=ticks(0, 1),
+        lines=[_DIAGONAL, Line("line c0", false_positives, true_positives)],
+    )
+
+
+def reliability_chart(calibration: Calibration, *, x_name: str, y_name: str) -> Chart:
+    """The fraction of correct predictions over their probability, in dots sized by count."""
     total = sum(b.count for b in calibration.bins)
-    for b in calibration.bins:
-        x = frame.across(b.said)
-        parts.append(
-            el("line", x1=x, x2=x, y1=frame.down(b.said), y2=frame.down(b.true), class_="off")
+    bubbles = [
+        Bubble(
+            b.probability,
+            b.fraction,
+            3 + 12 * (b.count / total) ** 0.5,
+            f"{b.count:,} predictions: probability {b.probability:.2f}, fraction {b.fraction:.2f}",
         )
-    for b in calibration.bins:
-        radius = 3 + 12 * (b.count / total) ** 0.5
-        note = el("title", f"{b.count:,} answers: {b.said:.2f} said, {b.true:.2f} true")
-        x, y = frame.across(b.said), frame.down(b.true)
-        parts.append(el("circle", note, cx=x, cy=y, r=radius, class_="bubble"))
-    return frame.chart(parts, f"Reliability diagram, calibration error {calibration.error:.3f}")
-
-
-def interval_bar(interval: Interval) -> Html:
-    """A score from 0 to 1 and its interval, small enough for a table."""
-    if not interval.known:
-        return Html("")
-    x = [8 + 144 * value for value in (interval.low, interval.value, interval.high)]
-    parts = [
-        el("line", x1=8, x2=152, y1=10, y2=10, class_="track"),
-        el("line", x1=x[0], x2=x[2], y1=10, y2=10, class_="range"),
-        el("circle", cx=x[1], cy=10, r=4.5, class_="bubble-full"),
+        for b in calibration.bins
     ]
-    return el("svg", *parts, view_box="0 0 160 20", aria_hidden="true", class_="interval")
+    return Chart(
+        label=f"Reliability diagram, calibration error {calibration.error:.3f}",
+        x_name=x_name,
+        y_name=y_name,
+        x_ticks=ticks(0, 1),
+        y_ticks=ticks(0, 1),
+        lines=[_DIAGONAL],
+        bubbles=bubbles,
+    )

@@ -14,9 +14,14 @@ from ips.models import Output
 from ips.patches import PatchSource
 from ips.predictor import Predictor, load
 from ips.progress import progress_bar
-from ips.report.answers import Answers, TaskAnswers, read_answers, write_answers
-from ips.report.content import Example, Run, write_report
-from ips.report.pictures import look
+from ips.report.examples import make_picture
+from ips.report.page import Example, ReportContent, write_page
+from ips.report.predictions import (
+    TaskPredictions,
+    TestPredictions,
+    read_predictions,
+    write_predictions,
+)
 from ips.selection import Selection
 from ips.tasks import build_tasks
 from ips.training import RunFolder, build_data
@@ -42,21 +47,21 @@ def write_run_report(
     path = _checked(path or run / "report.html")
     console = console or Console(quiet=True)
     data = build_data(predictor.config)
-    answers = _answers(run, predictor.config, data, console)
-    best, worst = answers.ranked(examples)
+    predictions = _predictions(run, predictor.config, data, console)
+    best, worst = predictions.best_and_worst(examples)
     shown = _examples(predictor, data, [*best, *worst], console)
-    content = Run(
+    content = ReportContent(
         name=run.resolve().name,
         config=predictor.config,
         parameters=sum(p.numel() for p in predictor.net.parameters()),
-        images=len(data.train),
+        train_images=len(data.train),
         log=RunFolder(run).metrics,
-        answers=answers,
+        predictions=predictions,
         best=shown[: len(best)],
         worst=shown[len(best) :],
-        readout=predictor.readout_names,
+        patch_classes=predictor.readout_names,
     )
-    write_report(path, content)
+    write_page(path, content)
     return path
 
 
@@ -69,21 +74,21 @@ def _checked(path: Path) -> Path:
     return path
 
 
-def _answers(run: Path, config: Config, data: Data, console: Console) -> Answers:
+def _predictions(run: Path, config: Config, data: Data, console: Console) -> TestPredictions:
     """The stored predictions if they are newer than model and data, else those of a new test."""
     stored = run / "predictions.csv"
     tables = [value for _, value in config.data if isinstance(value, Path) and value.is_file()]
     changed = max(path.stat().st_mtime for path in (RunFolder(run).model, *tables))
     if stored.is_file() and stored.stat().st_mtime >= changed:
-        answers = read_answers(stored, config)
-        if answers is not None and len(answers.images) == len(data.test):
-            return answers
-    answers = _test(run, config, data, console)
-    write_answers(stored, answers)
-    return answers
+        predictions = read_predictions(stored, config)
+        if predictions is not None and len(predictions.images) == len(data.test):
+            return predictions
+    predictions = _test(run, config, data, console)
+    write_predictions(stored, predictions)
+    return predictions
 
 
-def _test(run: Path, config: Config, data: Data, console: Console) -> Answers:
+def _test(run: Path, config: Config, data: Data, console: Console) -> TestPredictions:
     tasks = build_tasks(config.tasks)
     images: list[str] = []
     probabilities: dict[str, list[list[float]]] = {name: [] for name in tasks}
@@ -101,10 +106,10 @@ def _test(run: Path, config: Config, data: Data, console: Console) -> Answers:
 
     training.evaluate(run, console=console, data=data, seen=collect)
     parts = [
-        TaskAnswers(name, task, np.array(labels[name]), np.array(probabilities[name]))
+        TaskPredictions(name, task, np.array(labels[name]), np.array(probabilities[name]))
         for name, task in tasks.items()
     ]
-    return Answers(images, parts)
+    return TestPredictions(images, parts)
 
 
 def _examples(
@@ -116,13 +121,13 @@ def _examples(
         line = bar.add_task("examples", total=len(numbers), note="")
         for number in numbers:
             source, _ = data.test[number]
-            sight = None
+            picture = None
             if len(source.shape) == 3:  # features have no pixels to show
                 prediction = predictor.predict(
                     source, progress=lambda done: bar.update(line, note=f"{done:,} patches")
                 )
-                sight = look(source, prediction)
-            examples.append(Example(number, sight))
+                picture = make_picture(source, prediction)
+            examples.append(Example(number, picture))
             source.close()
             bar.advance(line)
     return examples

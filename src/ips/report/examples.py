@@ -1,0 +1,164 @@
+"""Example images of a report: a small picture with the selected patches drawn over it.
+
+Letters: K selected patches of an image, of which k are drawn, C classes.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+
+from matplotlib import colormaps
+from matplotlib.colors import to_hex
+from PIL import Image as PILImage
+
+from ips.explain.attention import class_colours, relative
+from ips.explain.marks import boxes, label_spots
+from ips.explain.page import Colour, shortened
+from ips.models import Prediction
+from ips.patches import PatchSource
+from ips.patches.thumbnail import Pixels, as_rgb
+from ips.report.statistics import Floats
+
+_SIDE, _CROP = 360, 96  # largest side of a picture and of a patch, in pixels
+_DRAWN, _CROPS = 100, 4  # number of patches over a picture and below it
+_COLOUR_MAP = colormaps["viridis"]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One image with its most attended patches, small enough to keep in memory.
+
+    Attributes:
+        image: the image as a data URL.
+        size: width and height of the image in pixels.
+        boxes: left, top, width and height ``(k, 4)`` of the patches in the image.
+        attention: ``(k,)`` attention of these patches, in descending order.
+        labels: most probable class of each patch; None without a patch read-out.
+        crops: the patches with the highest attention as data URLs.
+        selected: K, number of selected patches.
+        patches: N, number of patches of the image.
+    """
+
+    image: str
+    size: tuple[int, int]
+    boxes: Floats
+    attention: Floats
+    labels: list[int] | None
+    crops: list[str]
+    selected: int
+    patches: int
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A patch over the picture; ``box`` has its left, top, width and height."""
+
+    box: tuple[float, float, float, float]
+    colour: str
+    opacity: float
+
+
+@dataclass(frozen=True)
+class Crop:
+    """A patch below the picture; ``number_at`` is the centre of its number in the picture."""
+
+    image: str
+    colour: str
+    attention: float
+    label: str | None
+    number_at: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A picture as the page draws it; ``unit`` is about one pixel of the screen."""
+
+    picture: Picture
+    unit: float
+    marks: list[Mark]
+    crops: list[Crop]
+
+
+def make_picture(source: PatchSource, prediction: Prediction) -> Picture:
+    """The picture of an image, whose source must have pixels."""
+    part = source.parts[0]
+    view = part.thumbnail(_SIDE)
+    height, width = view.pixels.shape[:2]
+    k = min(_DRAWN, len(prediction.indices))
+    labels = None
+    if prediction.patch_probabilities is not None:
+        labels = prediction.patch_probabilities[:k].argmax(dim=1).tolist()
+    crops = source.read(prediction.indices[:_CROPS].cpu()).cpu().numpy()  # (_, C, h, w)
+    smallest = 3 * max(width, height) / 320
+    return Picture(
+        image=_data_url(view.pixels, side=_SIDE),
+        size=(width, height),
+        boxes=boxes(view, prediction.coords[:k], extent=part.patch_side, smallest=smallest),
+        attention=prediction.attention[:k].detach().double().cpu().numpy(),
+        labels=labels,
+        crops=[_data_url(as_rgb(patch.transpose(1, 2, 0)), side=_CROP) for patch in crops],
+        selected=len(prediction.indices),
+        patches=prediction.patches,
+    )
+
+
+def _data_url(pixels: Pixels, *, side: int) -> str:
+    """Pixels as a data URL, at most ``side`` wide and high: PNG or JPEG, whichever is smaller."""
+    picture = PILImage.fromarray(pixels)
+    picture.thumbnail((side, side), PILImage.Resampling.BOX)
+    if (pixels[..., :1] == pixels).all():
+        picture = picture.convert("L")
+    files = {}
+    for kind, options in {"png": {}, "jpeg": {"quality": 88}}.items():
+        buffer = BytesIO()
+        picture.save(buffer, format=kind, optimize=True, **options)
+        files[kind] = buffer.getvalue()
+    kind = min(files, key=lambda kind: len(files[kind]))
+    return f"data:image/{kind};base64,{base64.b64encode(files[kind]).decode()}"
+
+
+def class_palette(pictures: Sequence[Picture]) -> dict[int, Colour]:
+    """A colour for each class of the drawn patches; empty without a patch read-out."""
+    return class_colours(
+        [(p.labels, relative(p.attention).tolist()) for p in pictures if p.labels is not None]
+    )
+
+
+def draw(
+    picture: Picture, palette: Mapping[int, Colour], class_names: Sequence[str] | None
+) -> Drawing:
+    """Colours and positions of everything over and below the picture."""
+    unit = max(picture.size) / 320
+    strength = relative(picture.attention).tolist()
+    if picture.labels is None:
+        colours = [to_hex(_COLOUR_MAP(s)) for s in strength]
+        opacities = [0.2 + 0.28 * s for s in strength]
+    else:
+        other = palette.get(-1, (0, 0, 0))
+        colours = [to_hex(palette.get(label, other)) for label in picture.labels]
+        opacities = [0.55 * s for s in strength]
+    marks = [
+        Mark((x, y, w, h), colour, opacity)
+        for (x, y, w, h), colour, opacity in zip(
+            picture.boxes.tolist(), colours, opacities, strict=True
+        )
+    ]
+    numbered = picture.boxes[: len(picture.crops)]
+    centres = label_spots(numbered, size=(14 * unit, 15 * unit), area=picture.size).tolist()
+    crops = []
+    for i, (image, (x, y)) in enumerate(zip(picture.crops, centres, strict=True)):
+        label = None
+        if picture.labels is not None:
+            label = shortened(class_name(class_names, picture.labels[i]), 14)
+        crops.append(Crop(image, colours[i], float(picture.attention[i]), label, (x, y)))
+    return Drawing(picture, unit, marks, crops)
+
+
+def class_name(names: Sequence[str] | None, label: int) -> str:
+    """Name of a class of patches; -1 stands for all classes that share the last colour."""
+    if label < 0:
+        return "other"
+    return str(label) if names is None else names[label]

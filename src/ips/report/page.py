@@ -1,0 +1,194 @@
+"""The page of a report: one HTML file with its style and pictures inside, and no scripts."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.colors import to_hex
+
+from ips._version import __version__
+from ips.config import Config, describe
+from ips.errors import RunError
+from ips.explain.page import shortened
+from ips.files import atomic_write
+from ips.report.charts import COLOURS, epoch_chart, tick_texts
+from ips.report.examples import Picture, class_name, class_palette, draw
+from ips.report.facts import costs, counted, data_name, setup
+from ips.report.predictions import TaskPredictions, TestPredictions
+from ips.report.results import task_results, task_scores
+from ips.report.statistics import Floats
+
+_SCORE = "train_"  # prefix of the columns of the log with training scores
+
+
+@dataclass(frozen=True)
+class Example:
+    """A test image to show: its number, and its picture unless it consists of features."""
+
+    number: int
+    picture: Picture | None
+
+
+@dataclass(frozen=True)
+class ReportContent:
+    """What a report shows.
+
+    Attributes:
+        name: name of the run.
+        config: configuration of the run.
+        parameters: number of trainable parameters.
+        train_images: number of training images.
+        log: path of ``metrics.csv``.
+        predictions: predictions for the test images.
+        best: examples of correct images.
+        worst: examples of wrong images.
+        patch_classes: names of the classes of patches; None without a patch read-out.
+    """
+
+    name: str
+    config: Config
+    parameters: int
+    train_images: int
+    log: Path
+    predictions: TestPredictions
+    best: Sequence[Example]
+    worst: Sequence[Example]
+    patch_classes: Sequence[str] | None
+
+
+def write_page(path: Path, content: ReportContent) -> None:
+    """Write the page of a report, atomically."""
+    config, tasks = content.config, content.predictions.tasks
+    log, count = _read_log(content.log), len(content.predictions.images)
+    css = files("ips.report").joinpath("templates/report.css").read_text(encoding="utf-8")
+    metrics = {name: task.metric for name, task in config.tasks.items()}
+    values = {
+        "name": content.name,
+        "method": config.method,
+        "data": data_name(config),
+        "images": count,
+        "scores": [(task.name, task_scores(task, first=metrics[task.name])) for task in tasks],
+        "setup": setup(
+            config, parameters=content.parameters, train=content.train_images, test=count
+        ),
+        "learning": _learning(log),
+        "results": [task_results(task) for task in tasks],
+        "costs": costs(log, images=content.train_images),
+        "settings": describe(config),
+        "version": __version__,
+        "css": Markup(css),
+        "css_hash": base64.b64encode(hashlib.sha256(css.encode()).digest()).decode(),
+    }
+    page = _environment().get_template("report.html.j2").render(values | _examples(content))
+    with atomic_write(path) as stream:
+        # A file name may hold bytes that are not valid Unicode.
+        stream.write(page.encode("utf-8", errors="replace"))
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("ips.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "counted": counted,
+        "num": lambda value: f"{value:.5g}",
+        "shortened": shortened,
+        "tick_texts": tick_texts,
+        "shade": lambda share: f"s{max(1, round(8 * share))}" if share else "z",
+        "ink": _ink,
+    }
+    return environment
+
+
+def _ink(colour: str) -> str:
+    """Black or white, whichever can be read on a colour."""
+    r, g, b = bytes.fromhex(colour.removeprefix("#"))
+    return "#111" if 0.299 * r + 0.587 * g + 0.114 * b > 140 else "#fff"
+
+
+def _learning(log: dict[str, Floats]) -> dict[str, Any] | None:
+    if not log:
+        return None
+    scores = {k.removeprefix(_SCORE): v for k, v in log.items() if k.startswith(_SCORE)}
+    loss = {"loss": log["loss"]}
+    return {
+        "loss": epoch_chart(log["epoch"], loss, name="Training loss", unit=False),
+        "scores": epoch_chart(log["epoch"], scores, name="Training score", unit=True),
+        "legend": [
+            (f"line c{i % COLOURS}", f"{task} {values[-1]:.3f}")
+            for i, (task, values) in enumerate(scores.items())
+        ],
+    }
+
+
+def _examples(content: ReportContent) -> dict[str, Any]:
+    pictures = [e.picture for e in (*content.best, *content.worst) if e.picture is not None]
+    palette = class_palette(pictures)
+
+    def cards(examples: Sequence[Example]) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": content.predictions.images[example.number],
+                "drawing": None
+                if example.picture is None
+                else draw(example.picture, palette, content.patch_classes),
+                "rows": [_row(task, example.number) for task in content.predictions.tasks],
+            }
+            for example in examples
+        ]
+
+    return {
+        "best": cards(content.best),
+        "worst": cards(content.worst),
+        "has_pictures": bool(pictures),
+        "legend": [
+            (to_hex(colour), class_name(content.patch_classes, label))
+            for label, colour in palette.items()
+        ],
+    }
+
+
+def _row(task: TaskPredictions, number: int) -> dict[str, Any]:
+    def names(chosen: Sequence[bool]) -> str:
+        found = [name for name, here in zip(task.classes, chosen, strict=True) if here]
+        return shortened(", ".join(found), 80) or "none"
+
+    predicted = names(task.predicted[number].tolist())
+    if task.kind != "multilabel":
+        predicted += f" ({task.probabilities[number].max():.2f})"
+    return {
+        "task": task.name,
+        "correct": bool(task.correct[number]),
+        "predicted": predicted,
+        "label": names(task.labels[number].tolist()),
+    }
+
+
+def _read_log(path: Path) -> dict[str, Floats]:
+    """The columns of ``metrics.csv``, nan for a missing value; empty without the file."""
+    if not path.is_file():
+        return {}
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    if not rows:
+        return {}
+    if missing := {"epoch", "loss"} - set(rows[0]):
+        raise RunError(f"{path}: has no column {', '.join(sorted(missing))}: it is not a run's log")
+    try:
+        return {k: np.array([float(row[k] or "nan") for row in rows]) for k in rows[0]}
+    except (TypeError, ValueError) as error:
+        raise RunError(f"{path}: contains a value that is not a number ({error})") from error

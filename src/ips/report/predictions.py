@@ -1,0 +1,139 @@
+"""The predictions of a model for the test images, with the labels, and their CSV file.
+
+Letters: n images, C classes.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ips.config import Config
+from ips.files import atomic_write
+from ips.report.statistics import Bools, Floats
+from ips.tasks import Kind, Task, build_tasks
+
+_COLUMNS = ["number", "image", "task", "class", "truth", "probability"]
+
+
+@dataclass(frozen=True)
+class TaskPredictions:
+    """The predictions of one task.
+
+    Attributes:
+        name: name of the task.
+        task: kind and classes of the task.
+        labels: ``(n, C)``: one class per image, or any number of labels of a multilabel task.
+        probabilities: ``(n, C)``: class probabilities; two columns for a binary task.
+    """
+
+    name: str
+    task: Task
+    labels: Bools
+    probabilities: Floats
+
+    @property
+    def kind(self) -> Kind:
+        """Kind of the task."""
+        return self.task.kind
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes."""
+        return self.task.class_names
+
+    @property
+    def predicted(self) -> Bools:
+        """``(n, C)``: the predicted classes."""
+        decisions: Bools = self.task.decide(torch.from_numpy(self.probabilities)).numpy()
+        return decisions
+
+    @property
+    def correct(self) -> Bools:
+        """``(n,)``: whether the class, or every label, is predicted correctly."""
+        correct: Bools = (self.predicted == self.labels).all(axis=1)
+        return correct
+
+    @property
+    def cross_entropy(self) -> Floats:
+        """``(n,)``: cross-entropy of the labels, the mean over labels of a multilabel task."""
+        loss: Floats = -np.log(np.clip(self.probabilities, 1e-12, 1)) * self.labels  # (n, C)
+        if self.kind == "multilabel":
+            loss -= np.log(np.clip(1 - self.probabilities, 1e-12, 1)) * ~self.labels
+            loss /= len(self.classes)
+        total: Floats = loss.sum(axis=1)
+        return total
+
+
+@dataclass(frozen=True)
+class TestPredictions:
+    """The predictions of all tasks; ``images`` are the names of the test images, in order."""
+
+    __test__ = False  # pytest would collect it
+
+    images: list[str]
+    tasks: list[TaskPredictions]
+
+    def best_and_worst(self, count: int) -> tuple[list[int], list[int]]:
+        """Numbers of correct images and of wrong images, at most ``count`` of each.
+
+        An image is correct if all its tasks are. Correct images are sorted by ascending
+        cross-entropy, wrong ones by descending cross-entropy.
+        """
+        correct = np.all([task.correct for task in self.tasks], axis=0)
+        losses = np.mean([task.cross_entropy for task in self.tasks], axis=0)
+        order = np.argsort(losses, kind="stable").tolist()
+        best = [i for i in order if correct[i]]
+        worst = [i for i in reversed(order) if not correct[i]]
+        return best[:count], worst[:count]
+
+
+def write_predictions(path: Path, predictions: TestPredictions) -> None:
+    """Write a CSV with a line per image, task and class, atomically."""
+    with (
+        atomic_write(path) as stream,
+        # A file name may hold bytes that are not valid Unicode.
+        io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="") as text,
+    ):
+        writer = csv.writer(text)
+        writer.writerow(_COLUMNS)
+        for number, image in enumerate(predictions.images):
+            for task in predictions.tasks:
+                rows = zip(
+                    task.classes, task.labels[number], task.probabilities[number], strict=True
+                )
+                for name, label, p in rows:
+                    # A float32 has nine significant digits.
+                    writer.writerow([number, image, task.name, name, int(label), f"{p:.9g}"])
+
+
+def read_predictions(path: Path, config: Config) -> TestPredictions | None:
+    """Read what `write_predictions` wrote; None for other tasks or classes, or a damaged file."""
+    tasks = build_tasks(config.tasks)
+    columns = [(name, label) for name, task in tasks.items() for label in task.class_names]
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            header, *rows = csv.reader(file)
+        images = [row[1] for row in rows[:: len(columns)]]
+        expected = product(range(len(images)), columns)
+        complete = all(
+            (int(row[0]), (row[2], row[3])) == key for row, key in zip(rows, expected, strict=True)
+        )
+        values = np.array([[float(row[4]), float(row[5])] for row in rows])
+    except (OSError, ValueError, IndexError):
+        return None
+    if header != _COLUMNS or not complete or not images:
+        return None
+    table = values.reshape(len(images), len(columns), 2)  # (n, classes of all tasks, 2)
+    predictions, start = [], 0
+    for name, task in tasks.items():
+        part = table[:, start : start + len(task.class_names)]
+        start += len(task.class_names)
+        predictions.append(TaskPredictions(name, task, part[..., 0] == 1, part[..., 1]))
+    return TestPredictions(images, predictions)

@@ -1,0 +1,189 @@
+"""The results of one task: scores, confusion matrix or label table, ROC curve and calibration.
+
+Letters: n images, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torchmetrics.functional.classification import (
+    binary_roc,
+    multiclass_confusion_matrix,
+    multilabel_confusion_matrix,
+)
+
+from ips.explain.page import shortened
+from ips.report.charts import Chart, reliability_chart, roc_chart
+from ips.report.predictions import TaskPredictions
+from ips.report.statistics import Interval, auc, calibration, label_accuracy, wilson
+
+Counts = npt.NDArray[np.int64]
+
+_CLASSES = 40  # a confusion matrix with more classes could not be read
+_PAIRS = 20  # number of confused pairs to list instead
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score, its name in a config and on the page, and that of the majority baseline."""
+
+    key: str
+    name: str
+    interval: Interval
+    baseline: float
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose first column names the rows."""
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A confusion matrix: counts ``(C, C)`` of images by true and predicted class."""
+
+    caption: str
+    classes: Sequence[str]
+    counts: list[list[int]]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart with a title and a note; a note alone explains why there is no chart."""
+
+    title: str
+    chart: Chart | None
+    note: str
+
+
+@dataclass(frozen=True)
+class TaskResults:
+    """What the page shows about one task."""
+
+    name: str
+    matrix: Matrix | None
+    table: Table | None
+    figures: list[Figure]
+
+
+def task_scores(task: TaskPredictions, *, first: str | None) -> list[Score]:
+    """The scores of a task: that of the config, or the usual one of its kind, comes first."""
+    labels, correct = task.labels, task.correct
+    accuracy = wilson(int(correct.sum()), len(correct))
+    counts = np.unique(labels, axis=0, return_counts=True)[1]
+    majority = float(counts.max()) / len(labels)
+    match task.kind:
+        case "multilabel":
+            share = labels.mean(axis=0)
+            each = label_accuracy(task.predicted == labels)
+            scores = [
+                Score("exact-match", "exact match", accuracy, majority),
+                Score(
+                    "accuracy", "label accuracy", each, float(np.maximum(share, 1 - share).mean())
+                ),
+                Score("auc", "AUC, mean over labels", auc(task.probabilities, labels), 0.5),
+            ]
+        case "binary":
+            area = auc(task.probabilities[:, 1:], labels[:, 1:])
+            scores = [
+                Score("auc", "AUC", area, 0.5),
+                Score("accuracy", "accuracy", accuracy, majority),
+            ]
+        case _:
+            area = auc(task.probabilities, labels)
+            scores = [
+                Score("accuracy", "accuracy", accuracy, majority),
+                Score("auc", "AUC, mean over classes", area, 0.5),
+            ]
+    return sorted(scores, key=lambda score: score.key != first)
+
+
+def task_results(task: TaskPredictions) -> TaskResults:
+    """Confusions or labels, the ROC curve of two classes, and calibration."""
+    matrix, table, figures = None, None, [_reliability(task)]
+    if task.kind == "multilabel":
+        table = _labels(task)
+    else:
+        counts = confusion_matrix(task)
+        if len(counts) <= _CLASSES:
+            matrix = Matrix("Confusion matrix, in images", task.classes, counts.tolist())
+        else:
+            table = _confused_pairs(task, counts)
+        if len(task.classes) == 2:
+            figures.insert(0, _roc(task))
+    return TaskResults(task.name, matrix, table, figures)
+
+
+def confusion_matrix(task: TaskPredictions) -> Counts:
+    """``(C, C)`` numbers of images by true class (rows) and predicted class (columns)."""
+    predicted = torch.from_numpy(task.predicted).int().argmax(dim=1)
+    labels = torch.from_numpy(task.labels).int().argmax(dim=1)
+    counts: Counts = multiclass_confusion_matrix(predicted, labels, len(task.classes)).numpy()
+    return counts
+
+
+def _confused_pairs(task: TaskPredictions, counts: Counts) -> Table:
+    wrong = counts * ~np.eye(len(counts), dtype=bool)
+    order = np.argsort(-wrong, axis=None, kind="stable")[:_PAIRS]
+    rows = [
+        [task.classes[i], task.classes[j], f"{wrong[i, j]:,}", f"{counts[i].sum():,}"]
+        for i, j in (divmod(int(place), len(counts)) for place in order)
+        if wrong[i, j]
+    ]
+    caption = f"Most frequent confusions among {len(counts):,} classes" if rows else "No confusions"
+    return Table(caption, ["true", "predicted", "images", "of"], rows)
+
+
+def _labels(task: TaskPredictions) -> Table:
+    predicted, labels = torch.from_numpy(task.predicted), torch.from_numpy(task.labels)
+    counts = multilabel_confusion_matrix(predicted.int(), labels.int(), len(task.classes))  # C,2,2
+    rows = []
+    for i, ((_, false_positives), (missed, found)) in enumerate(counts.tolist()):
+        area = auc(task.probabilities[:, [i]], task.labels[:, [i]])
+        recall, precision = _ratio(found, found + missed), _ratio(found, found + false_positives)
+        numbers = [f"{count:,}" for count in (found + missed, missed, false_positives)]
+        auc_text = f"{area.value:.3f}" if area.defined else "–"
+        rows.append([task.classes[i], *numbers, recall, precision, auc_text])
+    columns = "label", "images", "false negatives", "false positives", "recall", "precision", "AUC"
+    return Table(f"Labels of {task.name}", columns, rows, "counts")
+
+
+def _ratio(part: int, whole: int) -> str:
+    return f"{part / whole:.3f}" if whole else "–"
+
+
+def _roc(task: TaskPredictions) -> Figure:
+    scores, labels = task.probabilities[:, 1], task.labels[:, 1]
+    area = auc(scores[:, None], labels[:, None])
+    if not area.defined:
+        return Figure("ROC curve", None, "No ROC curve: all test images belong to one class.")
+    rates = binary_roc(torch.from_numpy(scores), torch.from_numpy(labels).int())
+    chart = roc_chart(rates[0].double().numpy(), rates[1].double().numpy(), area)
+    note = f"AUC {area.value:.3f} ({area.low:.3f} – {area.high:.3f}) for {task.classes[1]}"
+    return Figure("ROC curve", chart, note)
+
+
+def _reliability(task: TaskPredictions) -> Figure:
+    match task.kind:
+        case "multilabel":
+            p, correct = task.probabilities.ravel(), task.labels.ravel()
+            names = "predicted probability of a label", "fraction of true labels"
+        case "binary":
+            p, correct = task.probabilities[:, 1], task.labels[:, 1]
+            names = f"probability of {shortened(task.classes[1], 20)}", "fraction of images"
+        case _:
+            p, correct = task.probabilities.max(axis=1), task.correct
+            names = "probability of the predicted class", "fraction correct"
+    result = calibration(p, correct)
+    chart = reliability_chart(result, x_name=names[0], y_name=names[1])
+    return Figure("Calibration", chart, f"Expected calibration error {result.error:.3f}")

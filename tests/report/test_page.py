@@ -1,0 +1,260 @@
+"""The page of a report: complete, self-contained and free of scripts."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ips.config import Config
+from ips.errors import RunError
+from ips.models import Prediction
+from ips.patches import MemoryPatches
+from ips.report.examples import make_picture
+from ips.report.page import Example, ReportContent, write_page
+from ips.report.predictions import TestPredictions
+from tests.report.made import EVIL, KINDS, config, made
+
+VOID = {"img", "meta"}
+
+
+class Reader(HTMLParser):
+    """Follows the tags of a page: what is opened is closed, in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def named(self, tag: str) -> list[dict[str, str]]:
+        return [attrs for name, attrs in self.tags if name == tag]
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+
+def read_page(path: Path) -> Reader:
+    """A page that is whole, needs nothing from elsewhere and runs nothing."""
+    text = path.read_text(encoding="utf-8")
+    page = Reader(text)
+    assert text.startswith("<!doctype html>")
+    assert {name for name, _ in page.tags}.isdisjoint({"script", "link", "iframe", "object"})
+    for _, attrs in page.tags:
+        assert not any(key.startswith("on") or key == "style" for key in attrs)
+        for key in ("src", "href"):
+            assert attrs.get(key, "#").startswith(("#", "data:image/"))
+    ids = {attrs["id"] for _, attrs in page.tags if "id" in attrs}
+    assert {attrs["href"] for attrs in page.named("a")} == {f"#{name}" for name in ids}
+    for tag in ("svg", "img"):
+        for attrs in page.named(tag):
+            assert attrs.get("aria-label") or attrs.get("alt") or attrs.get("aria-hidden") == "true"
+    policy = next(a["content"] for a in page.named("meta") if "http-equiv" in a)
+    style = re.search(r"<style>(.*)</style>", text, flags=re.DOTALL)
+    assert style is not None
+    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    assert policy.startswith("default-src 'none'; img-src data:; ")
+    assert f"style-src 'sha256-{digest}'" in policy
+    assert "unsafe" not in policy
+    assert "url(" not in style[1]
+    assert "@import" not in style[1]
+    return page
+
+
+def content(
+    tmp_path: Path, settings: Config, predictions: TestPredictions | None = None
+) -> ReportContent:
+    log = tmp_path / "metrics.csv"
+    scores = [f"train_{name}" for name in settings.tasks]
+    with log.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["epoch", "step", "loss", *scores, "lr", "seconds"])
+        for epoch in (1, 2, 3):
+            writer.writerow([epoch, 10 * epoch, 2 / epoch, *(epoch / 4 for _ in scores), 0.001, 40])
+    return ReportContent(
+        name="my run",
+        config=settings,
+        parameters=1234,
+        train_images=200,
+        log=log,
+        predictions=predictions or made(settings),
+        best=[],
+        worst=[],
+        patch_classes=None,
+    )
+
+
+def source(name: str = "image", *, side: int = 3, patch: int = 8) -> MemoryPatches:
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (side * side, 3, patch, patch), dtype=np.uint8)
+    row, col = np.divmod(np.arange(side * side), side)
+    coords = np.stack([col, row], axis=1) * patch
+    return MemoryPatches(torch.from_numpy(pixels), coords=coords, name=name)
+
+
+def prediction(patches: MemoryPatches, *, readout: int | None = None) -> Prediction:
+    """A prediction with the highest attention at the last patch."""
+    k = len(patches)
+    weights = torch.arange(k, 0, -1).double()
+    indices = torch.arange(k).flip(0)
+    classes = None if readout is None else torch.eye(max(readout, k))[:k, :readout]
+    return Prediction(
+        name=patches.name,
+        logits={},
+        probabilities={},
+        indices=indices,
+        coords=patches.coords[indices.numpy()],
+        extent=patches.extent,
+        attention=weights / weights.sum(),
+        task_attention={},
+        patch_probabilities=classes,
+        patches=len(patches),
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_page_shows_the_results_of_every_kind_of_task(kind: str, tmp_path: Path) -> None:
+    write_page(tmp_path / "report.html", content(tmp_path, config(kind=KINDS[kind])))
+    text = read_page(tmp_path / "report.html").text
+    assert ("ROC curve" in text) == (kind in ("binary", "two classes"))
+    assert ("Confusion matrix" in text) == (kind != "multilabel")
+    assert ("false positives" in text) == (kind == "multilabel")
+    for word in ("Expected calibration error", "2 min 0 s for 3 epochs", "1,234", "24 images"):
+        assert word in text
+
+
+def test_names_are_escaped(tmp_path: Path) -> None:
+    names = [EVIL, "b", "c"]
+    settings = config(**{EVIL: {"kind": "multiclass", "classes": 3, "names": names}})
+    evil = content(tmp_path, settings)
+    images = [EVIL] * len(evil.predictions.images)
+    patches = source(EVIL)
+    example = Example(0, make_picture(patches, prediction(patches, readout=3)))
+    evil = replace(
+        evil,
+        name=EVIL,
+        predictions=replace(evil.predictions, images=images),
+        best=[example],
+        worst=[example],
+        patch_classes=names,
+    )
+    write_page(tmp_path / "report.html", evil)
+    page = read_page(tmp_path / "report.html")
+    assert page.named("img") == []
+    for heading in ("h1", "h4"):
+        assert f"<{heading}>{EVIL}" not in (tmp_path / "report.html").read_text()
+    assert page.words.count(EVIL) >= 6  # shown as it was written
+
+
+def test_pictures_mark_the_selected_patches(tmp_path: Path) -> None:
+    settings = config(grade=KINDS["two classes"])
+    patches = source()
+    plain = make_picture(patches, prediction(patches))
+    read = make_picture(patches, prediction(patches, readout=2))
+    assert plain.size == (24, 24)
+    assert plain.boxes[0].tolist() == [16, 16, 8, 8]  # the last patch, bottom right
+    assert plain.labels is None
+    assert read.labels is not None
+    assert (len(plain.crops), plain.selected, plain.patches) == (4, 9, 9)
+    for picture, word in (
+        (plain, "from dark blue (low) to yellow (high)"),
+        (read, "tinted by their predicted class"),
+    ):
+        shown = replace(
+            content(tmp_path, settings), best=[Example(1, picture)], worst=[Example(2, picture)]
+        )
+        write_page(tmp_path / "report.html", shown)
+        page = read_page(tmp_path / "report.html")
+        assert word in page.text
+        assert len(page.named("image")) == 2 * 5
+        assert "9 of 9 patches selected" in page.text
+
+
+def test_pictures_and_page_stay_small(tmp_path: Path) -> None:
+    """Noise, which no format makes smaller, in images as large as they get."""
+    rng = np.random.default_rng(0)
+    pixels = torch.from_numpy(rng.integers(0, 256, (16, 3, 256, 256), dtype=np.uint8))
+    row, col = np.divmod(np.arange(16), 4)
+    patches = MemoryPatches(pixels, coords=np.stack([col, row], axis=1) * 256)
+    picture = make_picture(patches, prediction(patches, readout=4))
+    assert max(picture.size) <= 360
+    many = [Example(i, picture) for i in range(4)]
+    shown = replace(content(tmp_path, config(**KINDS)), best=many, worst=many)
+    write_page(tmp_path / "report.html", shown)
+    assert (tmp_path / "report.html").stat().st_size < 5e6
+
+
+def test_features_have_no_picture(tmp_path: Path) -> None:
+    shown = replace(content(tmp_path, config(grade=KINDS["binary"])), best=[Example(0, None)])
+    write_page(tmp_path / "report.html", shown)
+    page = read_page(tmp_path / "report.html")
+    assert "there are no pictures" in page.text
+    assert page.named("image") == []
+    assert "No image was predicted wrongly." in page.text
+
+
+def test_many_classes_are_listed_by_their_confusions(tmp_path: Path) -> None:
+    settings = config(kind={"kind": "multiclass", "classes": 300})
+    predictions = made(settings, count=50, skill=4.0)
+    write_page(tmp_path / "report.html", content(tmp_path, settings, predictions))
+    assert "Most frequent confusions among 300 classes" in read_page(tmp_path / "report.html").text
+    assert (tmp_path / "report.html").stat().st_size < 2e5
+
+
+def test_one_test_image_of_one_class_is_enough(tmp_path: Path) -> None:
+    settings = config(grade=KINDS["binary"], parts=KINDS["multilabel"])
+    write_page(tmp_path / "report.html", content(tmp_path, settings, made(settings, count=1)))
+    text = read_page(tmp_path / "report.html").text
+    assert "all test images belong to one class" in text
+    assert "nan" not in text
+
+
+def test_a_missing_log_is_allowed_and_a_broken_log_is_an_error(tmp_path: Path) -> None:
+    settings = config(grade=KINDS["binary"])
+    bare = content(tmp_path, settings)
+    bare.log.unlink()
+    write_page(tmp_path / "report.html", bare)
+    assert "no log of the training" in read_page(tmp_path / "report.html").text
+    bare.log.write_text("epoch,loss,seconds\n1,high,2\n")
+    with pytest.raises(RunError, match=r"metrics\.csv: contains a value that is not a number"):
+        write_page(tmp_path / "report.html", bare)
+    bare.log.write_text("epoch,seconds\n1,2\n")
+    with pytest.raises(RunError, match=r"metrics\.csv: has no column loss"):
+        write_page(tmp_path / "report.html", bare)
+
+
+def test_peak_memory_is_shown_if_the_log_has_it(tmp_path: Path) -> None:
+    settings = config(grade=KINDS["binary"])
+    shown = content(tmp_path, settings)
+    header, *rows = shown.log.read_text().splitlines()
+    lines = [
+        f"{header},peak_mb",
+        f"{rows[0]},",
+        *(f"{row},{812 + i}" for i, row in enumerate(rows[1:])),
+    ]
+    shown.log.write_text("\n".join(lines))
+    write_page(tmp_path / "report.html", shown)
+    assert "813 MB" in read_page(tmp_path / "report.html").text
