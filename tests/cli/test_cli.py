@@ -15,7 +15,7 @@ from PIL import Image
 from rich.console import Console
 
 from ips.cli.app import print_table
-from ips.data import MegapixelMNIST
+from ips.data.synthetic.megapixel_mnist import MegapixelMNIST
 from ips.predictor import Predictor
 from ips.progress import progress_bar
 from ips.scores import ScoreFile

@@ -16,7 +16,7 @@ from PIL import Image
 from rich.console import Console
 
 from ips.config import parse_config
-from ips.data import MegapixelMNIST
+from ips.data.synthetic.megapixel_mnist import MegapixelMNIST
 from ips.predictor import load
 from ips.scores import ScoreFile
 from ips.training import train

@@ -20,15 +20,9 @@ from typer.testing import CliRunner
 
 from ips.cli import app
 from ips.data import traffic_signs
-from ips.data.augment import JITTER, MOST_SHIFT, Augmentation, draw_augmentation
-from ips.data.traffic_signs import (
-    NAMES,
-    TASKS,
-    TrafficSigns,
-    download_traffic_signs,
-    read_annotations,
-    read_photos,
-)
+from ips.data.augment import JITTER, MAX_SHIFT, Augmentation, draw_augmentation
+from ips.data.traffic_sign_annotations import NAMES, read_annotations, read_photos
+from ips.data.traffic_signs import TASKS, TrafficSigns, download_traffic_signs
 from ips.errors import DataError, ImageError, PatchError
 
 # Right, bottom, left, top, in pixels of a file of 320 x 240.
@@ -109,7 +103,7 @@ def test_images_of_the_four_classes_are_kept(folder: Path) -> None:
     assert [photo.path.stem for photo in test.photos] == ["night", "day"]
     assert len(train) == 5
     assert TASKS["sign"] == ("multiclass", len(NAMES))
-    with pytest.raises(IndexError, match="no image 5"):
+    with pytest.raises(IndexError, match="traffic-signs: there is no image 5, only 0 to 4"):
         train[5]
 
 
@@ -229,8 +223,8 @@ def test_draws_fill_their_ranges_and_stay_in_them() -> None:
     assert -JITTER <= min(hues) < -0.099
     assert 0.099 < max(hues) <= JITTER
     shifts = np.array([draw.shift for draw in draws])
-    assert shifts.min(axis=0).tolist() == [-MOST_SHIFT, -MOST_SHIFT]
-    assert shifts.max(axis=0).tolist() == [MOST_SHIFT, MOST_SHIFT]
+    assert shifts.min(axis=0).tolist() == [-MAX_SHIFT, -MAX_SHIFT]
+    assert shifts.max(axis=0).tolist() == [MAX_SHIFT, MAX_SHIFT]
     assert len({draw.order for draw in draws}) == 24
 
 

@@ -11,7 +11,7 @@ import torch
 from PIL import Image as PILImage
 from torch import Tensor
 
-from ips.data import ScenePatches
+from ips.data.synthetic.scene import ScenePatches
 from ips.explain import draw_attention
 from ips.explain.attention import class_colours, relative
 from ips.models import Prediction

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ips.data import ScenePatches
+from ips.data.synthetic.scene import ScenePatches
 from ips.errors import PatchError
 from ips.images import open_image
 from ips.patches import Grid, MemoryPatches, PatchSource, PatchSubset, sampled

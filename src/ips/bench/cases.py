@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ips.data import TASKS, MegapixelMNIST
+from ips.data.synthetic.megapixel_mnist import TASKS, MegapixelMNIST
 from ips.models import IPSNet, Load
 from ips.nn import CrossAttentionTransformer, FeatureProjector, Head, resnet18
 from ips.patches import MemoryPatches, PatchSource

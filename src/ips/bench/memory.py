@@ -15,8 +15,7 @@ from ips.bench.memory_step import measure_step
 from ips.bench.peak import Peak, run_in_new_process
 from ips.bench.report import Report, report_name
 from ips.bench.timing import Log
-from ips.data import MegapixelMNIST
-from ips.data.synthetic.megapixel_mnist import SMALLEST_SIDE
+from ips.data.synthetic.megapixel_mnist import SMALLEST_SIDE, MegapixelMNIST
 from ips.files import atomic_path
 
 ARMS = ("eager", "sequential", "lazy", "cnn")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ips.bench.cases import mnist_net, train_step, update_weights
 from ips.bench.peak import Peak, peak_memory
-from ips.data import TASKS
+from ips.data.synthetic.megapixel_mnist import TASKS
 from ips.errors import ConfigError
 from ips.images import open_image
 from ips.models import LOADS

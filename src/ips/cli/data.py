@@ -43,7 +43,10 @@ def megapixel_mnist(
     ] = 0,
 ) -> None:
     """Place five digits among noise on large images; sizes and counts of the paper by default."""
-    from ips.data import save_megapixel_mnist, write_png_files
+    from ips.data.synthetic.megapixel_mnist_files import (
+        save_megapixel_mnist,
+        write_png_files,
+    )
 
     with _progress(train + test, "images") as progress:
         save_megapixel_mnist(

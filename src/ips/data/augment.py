@@ -1,7 +1,7 @@
-"""Colour jitter and translation of a picture, for photographs of traffic signs.
+"""Colour jitter and translation of images, for the Swedish traffic signs.
 
-What is drawn is kept apart from what is done with it: a draw is a few numbers that travel to
-whichever process decodes the picture.
+The random numbers are drawn apart from the image: they are a few numbers that travel to the
+process that decodes it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from PIL import Image as PILImage
 from PIL import ImageEnhance
 
 JITTER = 0.1
-MOST_SHIFT = 100
+MAX_SHIFT = 100
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What is done to one picture; colour as torchvision's ``ColorJitter`` understands it.
+    """Colour changes as in torchvision's ``ColorJitter``, then a translation.
 
     Args:
-        brightness: a factor, 1 leaves the picture as it is.
-        contrast: a factor.
-        saturation: a factor.
-        hue: by how much of the colour circle colours are turned, 0 leaves them as they are.
-        order: in which these four are done, numbered as they stand here.
-        shift: by how many pixels to the right and down; what comes in is black.
+        brightness: factor, 1 for no change.
+        contrast: factor.
+        saturation: factor.
+        hue: rotation as a fraction of the colour circle, 0 for no change.
+        order: order of these four changes, numbered as above.
+        shift: translation to the right and down in pixels; the gap is black.
     """
 
     brightness: float
@@ -37,7 +37,7 @@ class Augmentation:
     shift: tuple[int, int]
 
     def apply(self, picture: PILImage.Image) -> PILImage.Image:
-        """An RGB picture of the same size."""
+        """Augmented RGB image of the same size."""
         for step in self.order:
             if step == 0:
                 picture = ImageEnhance.Brightness(picture).enhance(self.brightness)
@@ -46,17 +46,17 @@ class Augmentation:
             elif step == 2:
                 picture = ImageEnhance.Color(picture).enhance(self.saturation)
             else:
-                picture = _turn_hue(picture, self.hue)
+                picture = _rotate_hue(picture, self.hue)
         moved = PILImage.new("RGB", picture.size)
         moved.paste(picture, self.shift)
         return moved
 
 
 def draw_augmentation(rng: np.random.Generator) -> Augmentation:
-    """Factors within 0.1 of 1, a hue within 0.1 of 0, any order, up to 100 px each way."""
-    # Plain random numbers only: they are the least likely to differ between versions of numpy.
+    """Random factors within 0.1 of 1, hue within 0.1 of 0, any order, shifts up to 100 px."""
+    # Uniform numbers only: they are the least likely to differ between versions of numpy.
     brightness, contrast, saturation, hue = (JITTER * (2 * rng.random(4) - 1)).tolist()
-    x, y = rng.integers(-MOST_SHIFT, MOST_SHIFT, size=2, endpoint=True).tolist()
+    x, y = rng.integers(-MAX_SHIFT, MAX_SHIFT, size=2, endpoint=True).tolist()
     return Augmentation(
         brightness=1 + brightness,
         contrast=1 + contrast,
@@ -67,7 +67,7 @@ def draw_augmentation(rng: np.random.Generator) -> Augmentation:
     )
 
 
-def _turn_hue(picture: PILImage.Image, turn: float) -> PILImage.Image:
+def _rotate_hue(picture: PILImage.Image, turn: float) -> PILImage.Image:
     hue, saturation, value = picture.convert("HSV").split()
     steps = int(turn * 255)
     turned = hue.point([(level + steps) % 256 for level in range(256)])

@@ -1,23 +1,39 @@
-"""Which images are kept for testing: a seeded draw with the same share of every class."""
+"""Train and test splits: their names, and a stratified random split."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Literal, get_args
 
 import numpy as np
 
 from ips.errors import DataError
 
+Split = Literal["train", "test"]
+
+
+def check_split(split: str) -> None:
+    """Raise an error if ``split`` is not a known split."""
+    if split not in get_args(Split):
+        raise DataError(f"there is no split {split!r}: take 'train' or 'test'")
+
 
 def stratified_split(
     labels: Sequence[Hashable], *, test: float, seed: int
 ) -> tuple[list[int], list[int]]:
-    """Indices for training and for testing, ascending, ``test`` of all images in the latter.
+    """Split images at random, with the same share of every class in both parts.
 
-    About that share of each class is held out. Classes of one image are drawn from together, as
-    if they were one class. Every class of two or more is on both sides if the share asked for
-    leaves room; if not, the larger classes are. The same labels in the same order with the same
-    seed give the same split everywhere.
+    Classes with a single image are treated as one class. Every other class occurs in both parts
+    if the share leaves room for that; otherwise the larger classes do. The result depends on the
+    labels, their order and the seed only.
+
+    Args:
+        labels: class of each image.
+        test: share of test images, between 0 and 1.
+        seed: random seed.
+
+    Returns:
+        Indices for training and indices for testing, both ascending.
 
     >>> train, held_out = stratified_split(["a"] * 8 + ["b"] * 4, test=0.25, seed=0)
     >>> len(train), [i >= 8 for i in held_out]
@@ -25,32 +41,31 @@ def stratified_split(
     """
     if not 0 < test < 1:
         raise DataError(f"test={test}, expected the share to test on, between 0 and 1")
-    # A dict keeps the order of first appearance, a set's order would change with the hash seed.
+    if len(labels) < 2:
+        raise DataError(
+            f"{len(labels)} images: there is nothing to split, add images or a split column to the "
+            "table"
+        )
+    # A dict keeps the order of first appearance; the order of a set depends on the hash seed.
     members: dict[Hashable, list[int]] = {}
     for index, label in enumerate(labels):
         members.setdefault(label, []).append(index)
-    if len(labels) < 2:
-        raise DataError(
-            f"{len(labels)} images: there is nothing to split, add images or name the split in "
-            f"the table"
-        )
-
     strata = [indices for indices in members.values() if len(indices) > 1]
-    alone = [index for indices in members.values() if len(indices) == 1 for index in indices]
-    if alone:
-        strata.append(alone)
+    singles = [index for indices in members.values() if len(indices) == 1 for index in indices]
+    if singles:
+        strata.append(singles)
     held_out: set[int] = set()
     random = np.random.default_rng(seed)
-    for indices, count in zip(strata, _shares([len(i) for i in strata], test), strict=True):
+    for indices, count in zip(strata, _test_counts([len(i) for i in strata], test), strict=True):
         held_out.update(random.permutation(indices)[:count].tolist())
     return [i for i in range(len(labels)) if i not in held_out], sorted(held_out)
 
 
-def _shares(sizes: list[int], test: float) -> list[int]:
-    """How many of each class to test on: the total is right, and then each class as near as can be.
+def _test_counts(sizes: list[int], test: float) -> list[int]:
+    """Number of test images of each class, with the exact total.
 
-    Counts start on both sides of every class, and whichever is furthest from its share gives or
-    takes one until the total fits. One side of a class empties only when nothing else is left.
+    Counts start with each class in both parts. Until the total fits, the class that is furthest
+    from its share changes by one. A class leaves one part only if there is no other way.
     """
     size = np.array(sizes)
     total = min(max(round(sum(sizes) * test), 1), sum(sizes) - 1)
@@ -60,9 +75,9 @@ def _shares(sizes: list[int], test: float) -> list[int]:
     counts = np.clip(np.floor(exact).astype(int), least, most)
     while int(counts.sum()) != total:
         step = 1 if counts.sum() < total else -1
-        moved = counts + step
-        open_to = (least <= moved) & (moved <= most)
-        if not open_to.any():
-            open_to = (moved >= 0) & (moved <= size)
-        counts[np.argmax(np.where(open_to, (exact - counts) * step, -np.inf))] += step
+        changed = counts + step
+        allowed = (least <= changed) & (changed <= most)
+        if not allowed.any():
+            allowed = (changed >= 0) & (changed <= size)
+        counts[np.argmax(np.where(allowed, (exact - counts) * step, -np.inf))] += step
     return [int(n) for n in counts]

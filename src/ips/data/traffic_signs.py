@@ -1,20 +1,18 @@
-"""Swedish traffic signs (Sect. 4.1): which speed limit does this photograph show, if any?
+"""Swedish traffic signs (Sect. 4.1): which speed limit does a photograph show, if any?
 
 Photographs of roads by the Computer Vision Laboratory of Linköping University, in a folder:
 
-    Set1/annotations.txt, Set1/*.jpg    to train on
-    Set2/annotations.txt, Set2/*.jpg    to test on
+    Set1/annotations.txt, Set1/*.jpg    for training
+    Set2/annotations.txt, Set2/*.jpg    for testing
 
 A photograph is decoded, resized and, for training, augmented when its first patch is read. The
-augmentation follows from the seed, the epoch and the photograph's number alone.
+augmentation depends on the seed, the epoch and the index of the photograph only.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -26,7 +24,10 @@ from torch import Tensor
 
 from ips.data.augment import Augmentation, draw_augmentation
 from ips.data.download import Progress, check_url, fetch, unpack
-from ips.data.synthetic.digits import Split, check_split
+from ips.data.seeded import SeededDataset, seeded_generator
+from ips.data.split import Split, check_split
+from ips.data.traffic_sign_annotations import NAMES as NAMES
+from ips.data.traffic_sign_annotations import Photo, download_hint, read_photos
 from ips.errors import DataError, ImageError
 from ips.images.array import WholeImage, as_pixels
 from ips.images.image import Header, Pixels
@@ -35,75 +36,29 @@ from ips.patches.image import ImagePatches
 
 WIDTH, HEIGHT = 1600, 1200
 
-NAMES = ["no sign", "50", "70", "80"]
-"""What the classes are called, by number."""
-
 TASKS: dict[str, tuple[Literal["multiclass"], int]] = {"sign": ("multiclass", len(NAMES))}
-"""Kind and number of classes of the label."""
+"""Kind and number of classes of the task."""
 
 HOME = "http://www.isy.liu.se/cvl/research/trafficSigns/swedishSignsSummer"
-"""Where the data set was published."""
+"""Original address of the data set."""
 
+# The archives have no published checksum; their members are checked by the checksums inside.
 ANNOTATIONS_MD5 = {
     "Set1": "9106a905a86209c95dc9b51d12f520d6",
     "Set2": "09debbc67f6cd89c1e2a2688ad1d03ca",
 }
-"""Those of the archives are not published: they are checked by the checksums inside them."""
-
 _SETS: dict[Split, str] = {"train": "Set1", "test": "Set2"}
-_CLASSES = {"50_SIGN": 1, "70_SIGN": 2, "80_SIGN": 3}
-_VISIBILITIES = ("VISIBLE", "BLURRED", "SIDE_ROAD", "OCCLUDED")  # the best first
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-
-Box = tuple[float, float, float, float]
-"""Left, top, right and bottom in pixels."""
-
-
-@dataclass(frozen=True)
-class Sign:
-    """One sign on a photograph.
-
-    Args:
-        name: such as ``70_SIGN``.
-        visibility: VISIBLE, BLURRED, SIDE_ROAD or OCCLUDED; of signs that are no class, unchecked.
-        box: in pixels of the file.
-    """
-
-    name: str
-    visibility: str
-    box: Box
-
-    @property
-    def rank(self) -> tuple[int, float]:
-        """Of two signs the one with the smaller rank is seen better: visibility, then area."""
-        left, top, right, bottom = self.box
-        return _VISIBILITIES.index(self.visibility), -(right - left) * (bottom - top)
-
-
-@dataclass(frozen=True)
-class Photo:
-    """One photograph of the data set.
-
-    Args:
-        path: of its file.
-        label: its class, a number into `NAMES`.
-        boxes: of its visible signs of this class, in pixels of the file, the largest first.
-    """
-
-    path: Path
-    label: int
-    boxes: tuple[Box, ...]
 
 
 class SignImage(WholeImage):
-    """A photograph in 1,600 x 1,200 px, decoded and augmented at the first read."""
+    """A photograph resized to 1,600 x 1,200 px, decoded and augmented at the first read."""
 
     def __init__(self, path: Path, *, augmentation: Augmentation | None) -> None:
         super().__init__(path.name, Header(((WIDTH, HEIGHT),), channels=3, tiles=(None,)))
         self.path, self.augmentation = path, augmentation
 
     def _open(self) -> Pixels:
-        with _opened(self.path) as stored:
+        with _open_photo(self.path) as stored:
             picture = stored.convert("RGB")
         picture = picture.resize((WIDTH, HEIGHT), PILImage.Resampling.BILINEAR)
         if self.augmentation is not None:
@@ -111,17 +66,17 @@ class SignImage(WholeImage):
         return as_pixels(np.asarray(picture), self.name)
 
 
-class TrafficSigns:
+class TrafficSigns(SeededDataset[tuple[ImagePatches, dict[str, Tensor]]]):
     """Photographs with a visible limit of 50, 70 or 80 km/h, or without any sign.
 
     Args:
-        folder: where `download_traffic_signs` put them.
+        folder: folder that `download_traffic_signs` filled.
         split: Set1 is for training, Set2 for testing.
-        patch_size: side of a patch in pixels of 1,600 x 1,200; 100 in the paper.
-        stride: from patch to patch; 100 in the paper.
-        edge: what happens to patches that reach beyond the image.
-        seed: other augmentations for another seed.
-        augment: jitter the colours and move the picture, differently in each epoch.
+        patch_size: side of a patch in pixels of the resized image; 100 in the paper.
+        stride: distance between patches; 100 in the paper.
+        edge: what to do with patches that cross the border of the image.
+        seed: random seed of the augmentation.
+        augment: whether to jitter the colours and shift the image, differently in each epoch.
     """
 
     def __init__(
@@ -136,45 +91,35 @@ class TrafficSigns:
         augment: bool = False,
     ) -> None:
         check_split(split)
-        if seed < 0:
-            raise DataError(f"seed {seed} is negative: take 0 or more")
-        Grid(WIDTH, HEIGHT, patch=patch_size, stride=stride, edge=edge)  # refused now, if at all
+        Grid(WIDTH, HEIGHT, patch=patch_size, stride=stride, edge=edge)  # report errors early
         self.photos = read_photos(Path(folder) / _SETS[split])
+        super().__init__("traffic-signs", count=len(self.photos), seed=seed, fresh=augment)
         missing = _missing(self.photos)
         if missing:
             raise DataError(
                 f"{missing[0]} is missing, one of {len(missing)} of {len(self.photos)} images: "
-                f"{_remedy(missing[0].parent)}"
+                f"{download_hint(missing[0].parent)}"
             )
         self.patch_size, self.stride, self.edge = patch_size, stride, edge
-        self.seed, self.augment = seed, augment
-        # In shared memory, so that workers that outlive an epoch hear of the next one.
-        self._epoch = torch.zeros((), dtype=torch.int64)
-        self._epoch.share_memory_()
-
-    def __len__(self) -> int:
-        return len(self.photos)
 
     def __getitem__(self, index: int) -> tuple[ImagePatches, dict[str, Tensor]]:
-        photo = self._photo(index)
+        self.check_index(index)
+        photo = self.photos[index]
         image = SignImage(photo.path, augmentation=self._augmentation(index))
         patches = ImagePatches(
             image, patch_size=self.patch_size, stride=self.stride, edge=self.edge
         )
         return patches, {"sign": torch.tensor(photo.label)}
 
-    def set_epoch(self, epoch: int) -> None:
-        """The augmentations of this epoch from now on."""
-        self._epoch.fill_(epoch)
-
     def boxes(self, index: int) -> npt.NDArray[np.float64]:
-        """Where the signs of the image's class are: ``(n, 4)``, none on an image without a sign.
+        """Boxes ``(n, 4)`` of the signs of the image's class; none without a sign.
 
-        Left, top, right and bottom in pixels of 1,600 x 1,200, moved as the image is moved in the
-        current epoch, possibly beyond its edge; the largest sign first.
+        Left, top, right and bottom in pixels of the resized image, shifted by the augmentation of
+        the current epoch, possibly beyond the border; the largest sign comes first.
         """
-        photo = self._photo(index)
-        with _opened(photo.path) as stored:
+        self.check_index(index)
+        photo = self.photos[index]
+        with _open_photo(photo.path) as stored:
             scale = np.array([WIDTH, HEIGHT] * 2) / np.array(stored.size * 2)
         boxes: npt.NDArray[np.float64] = np.array(photo.boxes).reshape(-1, 4) * scale  # (n, 4)
         augmentation = self._augmentation(index)
@@ -182,138 +127,59 @@ class TrafficSigns:
             boxes += np.array(augmentation.shift * 2)
         return boxes
 
-    def _photo(self, index: int) -> Photo:
-        # An IndexError, for it is what ends a loop over a sequence.
-        if not 0 <= index < len(self):
-            raise IndexError(f"traffic signs: there is no image {index} of {len(self)}")
-        return self.photos[index]
-
     def _augmentation(self, index: int) -> Augmentation | None:
-        if not self.augment:
+        if not self.fresh:
             return None
-        seeds = np.random.SeedSequence(self.seed, spawn_key=(int(self._epoch), index))
-        return draw_augmentation(np.random.Generator(np.random.PCG64(seeds)))
+        return draw_augmentation(seeded_generator(self.seed, int(self._epoch), index))
 
 
 def download_traffic_signs(
     folder: Path, *, mirrors: Sequence[str] = (), progress: Progress | None = None
 ) -> None:
-    """Download and unpack what is missing of the data set in ``folder``.
+    """Download and unpack the missing files of the data set.
 
     Args:
-        folder: made where it does not exist. Its archives are not needed any more afterwards.
-        mirrors: addresses of folders that hold ``Set1/annotations.txt``, ``Set1/Set1Part0.zip``
-            and the same of Set2, tried in this order before `HOME`.
-        progress: told of megabytes, then of files.
+        folder: output folder, created if missing. Its archives can be deleted afterwards.
+        mirrors: addresses of folders with ``Set1/annotations.txt``, ``Set1/Set1Part0.zip`` and the
+            same for Set2, tried in this order before `HOME`.
+        progress: callback that receives megabytes of a download, then files of an archive.
     """
     for mirror in mirrors:
         check_url(mirror)
     folder = Path(folder)
     homes = [home.rstrip("/") for home in (*mirrors, HOME)]
+
+    def get(name: str, md5: str | None = None) -> Path:
+        urls = [f"{home}/{name}" for home in homes]
+        fetch(folder / name, urls, md5=md5, progress=progress)
+        return folder / name
+
     for name in _SETS.values():
-        annotations = f"{name}/annotations.txt"
-        urls = [f"{home}/{annotations}" for home in homes]
-        fetch(folder / annotations, urls, md5=ANNOTATIONS_MD5[name], progress=progress)
+        get(f"{name}/annotations.txt", ANNOTATIONS_MD5[name])
         photos = read_photos(folder / name)
         if not _missing(photos):
             continue
-        archive = f"{name}/{name}Part0.zip"
-        fetch(folder / archive, [f"{home}/{archive}" for home in homes], progress=progress)
-        unpack(folder / archive, folder / name, progress=progress)
+        archive = get(f"{name}/{name}Part0.zip")
+        unpack(archive, folder / name, progress=progress)
         missing = _missing(photos)
         if missing:
             raise DataError(
-                f"{folder / archive} lacks {len(missing)} of the {len(photos)} images needed, such "
-                f"as {missing[0].name}: delete it and download it from another mirror"
+                f"{archive} lacks {len(missing)} of the {len(photos)} images needed, such as "
+                f"{missing[0].name}: delete it and download it from another mirror"
             )
 
 
-def read_photos(folder: Path) -> list[Photo]:
-    """The photographs of one set that belong to the data set, in the order of its annotations.
-
-    These are the ones without any sign, and those whose best speed limit among 50, 70 and 80 km/h
-    is visible: by visibility, then by area.
-    """
-    photos: list[Photo] = []
-    for image, signs in read_annotations(folder / "annotations.txt"):
-        limits = sorted((sign for sign in signs if sign.name in _CLASSES), key=lambda s: s.rank)
-        if not signs:
-            photos.append(Photo(folder / image, label=0, boxes=()))
-        elif limits and limits[0].visibility == "VISIBLE":
-            best = limits[0]
-            boxes = [s.box for s in limits if (s.name, s.visibility) == (best.name, "VISIBLE")]
-            photos.append(Photo(folder / image, label=_CLASSES[best.name], boxes=tuple(boxes)))
-    if not photos:
-        raise DataError(f"{folder / 'annotations.txt'} names no image: {_remedy(folder)}")
-    return photos
-
-
-def read_annotations(path: Path) -> list[tuple[str, list[Sign]]]:
-    """The images of an annotation file with their signs, one image to a line.
-
-    A line is ``IMAGE.jpg:SIGN;SIGN;`` and a sign ``VISIBILITY, right, bottom, left, top, TYPE,
-    NAME``. An entry ``MISC_SIGNS`` stands for signs that are not told apart, and is passed over.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (FileNotFoundError, NotADirectoryError):
-        raise DataError(f"{path} does not exist: {_remedy(path.parent)}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"{path} cannot be read ({error}): delete it, then {_remedy(path.parent)}"
-        ) from None
-    images: list[tuple[str, list[Sign]]] = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        image, colon, entries = line.partition(":")
-        try:
-            if not colon or not image.strip():
-                raise ValueError("expected IMAGE.jpg:SIGN;SIGN;")
-            cells = [[cell.strip() for cell in entry.split(",")] for entry in entries.split(";")]
-            signs = [_sign(c) for c in cells if c != [""] and c[0] != "MISC_SIGNS"]
-        except ValueError as error:
-            raise DataError(
-                f"{path}, line {number}: {error}: delete the file, then {_remedy(path.parent)}"
-            ) from None
-        images.append((image.strip(), signs))
-    return images
-
-
-def _sign(cells: Sequence[str]) -> Sign:
-    if len(cells) < 7:
-        raise ValueError(f"a sign of {len(cells)} fields instead of 7 ({', '.join(cells)})")
-    visibility, name, box = cells[0], cells[6], cells[1:5]
-    if name in _CLASSES and visibility not in _VISIBILITIES:
-        raise ValueError(f"visibility {visibility!r}, expected one of {', '.join(_VISIBILITIES)}")
-    right, bottom, left, top = map(_number, box)
-    return Sign(name, visibility, (left, top, right, bottom))
-
-
-def _number(cell: str) -> float:
-    """``cell`` as a number, without what follows it: some end in a stray letter."""
-    number = _NUMBER.match(cell)
-    if number is None:
-        raise ValueError(f"{cell!r} is not a coordinate")
-    return float(number[0])
-
-
 @contextmanager
-def _opened(path: Path) -> Iterator[PILImage.Image]:
+def _open_photo(path: Path) -> Iterator[PILImage.Image]:
+    hint = download_hint(path.parent)
     try:
         with PILImage.open(path) as picture:
             yield picture
     except FileNotFoundError:
-        raise ImageError(f"{path} is missing: {_remedy(path.parent)}") from None
-    except Exception as error:  # decoders raise all manner of exceptions on damaged bytes
-        raise ImageError(
-            f"{path} is damaged ({error}): delete it, then {_remedy(path.parent)}"
-        ) from error
+        raise ImageError(f"{path} is missing: {hint}") from None
+    except Exception as error:  # decoders raise any type of exception on damaged files
+        raise ImageError(f"{path} is damaged ({error}): delete it, then {hint}") from error
 
 
 def _missing(photos: Sequence[Photo]) -> list[Path]:
     return [photo.path for photo in photos if not photo.path.is_file()]
-
-
-def _remedy(folder: Path) -> str:
-    return f"download the data set with 'ips data traffic-signs {folder.parent}'"

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ips.data import Digits, load_digits
+from ips.data.synthetic.digits import Digits, load_digits
 from ips.errors import DataError
 
 
@@ -148,8 +148,8 @@ IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
         (IMAGES, b"", "is not an IDX file"),
         (IMAGES, b"\0\0\x08", "is not an IDX file"),
         (IMAGES, idx(np.zeros(30)), "is not an IDX file of 3-dimensional bytes"),
-        (IMAGES, idx(np.zeros((30, 28, 28)))[:-1], "has 23519 bytes where 23520 are due"),
-        (IMAGES, idx(np.zeros((30, 28, 28))) + b"\0", "has 23521 bytes where 23520 are due"),
+        (IMAGES, idx(np.zeros((30, 28, 28)))[:-1], "has 23519 bytes, expected 23520"),
+        (IMAGES, idx(np.zeros((30, 28, 28))) + b"\0", "has 23521 bytes, expected 23520"),
         (IMAGES, idx(np.zeros((30, 32, 32))), r"holds items of \(32, 32\), not \(28, 28\)"),
         (LABELS, idx(np.zeros(29)), "30 images but 29 labels"),
         (LABELS, idx(np.full(30, 10)), "label 10 is not a digit"),

@@ -12,14 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from ips.data import (
-    TASKS,
-    MegapixelMNIST,
-    ScenePatches,
-    load_digits,
-    open_megapixel_mnist,
-    save_megapixel_mnist,
-)
+from ips.data.synthetic.digits import load_digits
+from ips.data.synthetic.megapixel_mnist import TASKS, MegapixelMNIST
+from ips.data.synthetic.megapixel_mnist_files import open_megapixel_mnist, save_megapixel_mnist
+from ips.data.synthetic.scene import ScenePatches
 from ips.data.synthetic.strokes import draw_strokes, render_strokes
 from ips.errors import DataError, PatchError
 from ips.patches.grid import Grid

@@ -1,1 +1,1 @@
-"""Drawn data sets: megapixel MNIST, road scenes, stained tissue."""
+"""Synthetic data sets: megapixel MNIST, road scenes, stained tissue."""

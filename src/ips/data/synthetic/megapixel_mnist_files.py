@@ -1,11 +1,12 @@
 """Megapixel MNIST on disk: the layouts and the digits that they use, a few megabytes in all.
 
-    dataset.json    every knob, and a fingerprint of the digits it was drawn from
-    train.npz       digit_images (m, 28, 28), digit_classes (m,): each digit that occurs, once
-    test.npz        digits (count, 5), digit_places (count, 5, 2): numbers into those, and corners
-                    strokes (count, n, 2, 3), noise_places (count, n, 2)
+    dataset.json           the settings, and a fingerprint of the digits
+    train.npz, test.npz    digit_images (m, 28, 28), digit_classes (m,): each digit that occurs
+                           digits (count, 5): indices into these
+                           digit_places (count, 5, 2): their top-left corners
+                           strokes (count, n, 2, 3), noise_places (count, n, 2)
 
-A folder opens without the digits' source, and gives the very images that were drawn.
+A folder can be opened without MNIST, and gives the same images as `MegapixelMNIST`.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ips.data.synthetic.digits import CLASSES, DIGIT_SIDE, Split, check_split, load_digits
+from ips.data.split import Split, check_split
+from ips.data.synthetic.digits import CLASSES, DIGIT_SIDE, load_digits
 from ips.data.synthetic.megapixel_mnist import OTHERS, SAME, Layout, MegapixelMNIST, Scenes
 from ips.data.synthetic.strokes import STROKE_STOP
 from ips.errors import DataError
-from ips.files import Arrays, atomic_write, load_arrays
+from ips.files import Arrays, atomic_write, load_arrays, write_text
 from ips.patches.grid import Edge, Grid
 
 _KIND = {"kind": "megapixel-mnist", "version": 1}
@@ -41,20 +43,19 @@ def save_megapixel_mnist(
     digits: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Draw a data set and write it into the folder ``out``.
+    """Draw a data set and write it to the folder ``out``.
 
-    A folder that holds this data set already is left as it is, and one that was interrupted is
-    completed; a folder with anything else in it is an error.
+    An interrupted data set is completed. A folder with any other content is an error.
 
     Args:
-        out: folder, made where it does not exist.
-        side: of the images in pixels.
-        train: number of images to train on.
-        test: number of images to test on.
-        seed: other images for another seed.
-        noise: number of noise patterns; one per 30 px of the side where not given.
-        digits: folder with MNIST's IDX files; the 5,000 embedded digits where not given.
-        progress: called after each image with the number done and the number in all.
+        out: output folder, created if missing.
+        side: side of an image in pixels.
+        train: number of training images.
+        test: number of test images.
+        seed: random seed of the layouts.
+        noise: number of noise patterns; one per 30 px of the side by default.
+        digits: folder with MNIST's IDX files; the 5,000 embedded digits by default.
+        progress: callback that receives the number of images done and of all images.
     """
     out = Path(out)
     counts = {"train": train, "test": test}
@@ -65,9 +66,9 @@ def save_megapixel_mnist(
         for split in _SPLITS
     }
     fingerprint = load_digits(digits).fingerprint()
-    knobs = {"side": side, **counts, "seed": seed, "noise": drawn["train"].noise}
+    settings = {"side": side, **counts, "seed": seed, "noise": drawn["train"].noise}
     try:
-        _claim(out, knobs=_KIND | knobs | {"digits": fingerprint})
+        _write_settings(out, _KIND | settings | {"digits": fingerprint})
         done = 0
         for split, scenes in drawn.items():
             path = out / f"{split}.npz"
@@ -92,21 +93,21 @@ def open_megapixel_mnist(
     stride: int = 50,
     edge: Edge = "drop",
 ) -> SavedMegapixelMNIST:
-    """The images of one split of a folder that `save_megapixel_mnist` wrote.
+    """Open one split of a folder that `save_megapixel_mnist` wrote.
 
     Args:
-        folder: where it was written.
-        split: which of its two parts.
+        folder: folder of the data set.
+        split: split to open.
         patch_size: side of a patch in pixels.
-        stride: from patch to patch.
-        edge: what happens to patches that reach beyond the image.
+        stride: distance between patches.
+        edge: what to do with patches that cross the border of the image.
     """
     folder = Path(folder)
     check_split(split)
-    knobs = _read_knobs(folder)
-    side = knobs["side"]
+    settings = _read_settings(folder)
+    side = settings["side"]
     return SavedMegapixelMNIST(
-        _read_arrays(folder / f"{split}.npz", knobs=knobs, count=knobs[split]),
+        _read_arrays(folder / f"{split}.npz", settings=settings, count=settings[split]),
         grid=Grid(side, side, patch=patch_size, stride=stride, edge=edge),
         name=f"{folder.name}/{split}",
     )
@@ -124,12 +125,12 @@ def write_png_files(folder: Path, *, count: int) -> Path:
 
 
 class SavedMegapixelMNIST(Scenes):
-    """Images whose layouts were read from a file, the same in every epoch.
+    """Images with stored layouts, the same in every epoch.
 
     Args:
-        arrays: those of one split's file.
-        grid: size of the images and where their patches are.
-        name: of the data set, for messages.
+        arrays: arrays of one split's file.
+        grid: size of the images and their patch grid.
+        name: name of the data set in error messages.
     """
 
     def __init__(self, arrays: Arrays, *, grid: Grid, name: str) -> None:
@@ -143,8 +144,8 @@ class SavedMegapixelMNIST(Scenes):
         self._arrays = arrays
 
     def layout(self, index: int) -> Layout:
-        """What is where on image ``index``."""
-        self._check_index(index)
+        """Content of image ``index``."""
+        self.check_index(index)
         return Layout(
             digits=self._arrays["digits"][index].astype(np.int64),
             digit_places=self._arrays["digit_places"][index].astype(np.int64),
@@ -153,18 +154,17 @@ class SavedMegapixelMNIST(Scenes):
         )
 
 
-def _claim(out: Path, *, knobs: dict[str, Any]) -> None:
-    """Write the knobs before anything else, so that an interrupted folder can be completed."""
+def _write_settings(out: Path, settings: dict[str, Any]) -> None:
+    """Write the settings first, so that an interrupted data set can be completed."""
     out.mkdir(parents=True, exist_ok=True)
     path = out / "dataset.json"
     if path.exists():
-        if _read_knobs(out) != knobs:
+        if _read_settings(out) != settings:
             raise DataError(f"{out} holds a data set with other settings: choose another folder")
     elif any(out.iterdir()):
         raise DataError(f"{out} is not empty: choose a new or an empty folder")
     else:
-        with atomic_write(path) as stream:
-            stream.write(json.dumps(knobs, indent=2).encode() + b"\n")
+        write_text(path, json.dumps(settings, indent=2) + "\n")
 
 
 def _pack(layouts: list[Layout], scenes: MegapixelMNIST) -> Arrays:
@@ -179,22 +179,22 @@ def _pack(layouts: list[Layout], scenes: MegapixelMNIST) -> Arrays:
     }
 
 
-def _read_knobs(folder: Path) -> dict[str, Any]:
+def _read_settings(folder: Path) -> dict[str, Any]:
     path = folder / "dataset.json"
     make = "make one with 'ips data megapixel-mnist'"
     try:
-        knobs: dict[str, Any] = json.loads(path.read_text())
+        settings: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
         raise DataError(f"{folder} holds no megapixel MNIST data set: {make}") from None
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}): {make} in another folder") from None
-    ours = isinstance(knobs, dict) and knobs.items() >= _KIND.items()
-    if not ours or not all(isinstance(knobs.get(key), int) for key in _COUNTS):
+    ours = isinstance(settings, dict) and settings.items() >= _KIND.items()
+    if not ours or not all(isinstance(settings.get(key), int) for key in _COUNTS):
         raise DataError(f"{path} does not describe a megapixel MNIST data set: {make}")
-    return knobs
+    return settings
 
 
-def _read_arrays(path: Path, *, knobs: dict[str, Any], count: int) -> Arrays:
+def _read_arrays(path: Path, *, settings: dict[str, Any], count: int) -> Arrays:
     remedy = "run 'ips data megapixel-mnist' again with the same settings"
     try:
         arrays = load_arrays(path)
@@ -202,13 +202,13 @@ def _read_arrays(path: Path, *, knobs: dict[str, Any], count: int) -> Arrays:
         raise DataError(f"{path} is missing: {remedy}") from None
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}): delete it and {remedy}") from None
-    bank, digits, noise = len(arrays.get("digit_images", ())), SAME + OTHERS, knobs["noise"]
-    room = knobs["side"] - DIGIT_SIDE + 1
+    pool, digits, noise = len(arrays.get("digit_images", ())), SAME + OTHERS, settings["noise"]
+    room = settings["side"] - DIGIT_SIDE + 1
     expected: dict[str, tuple[str, tuple[int, ...], int | tuple[int, ...]]] = {
-        # type, shape, one more than the largest value
-        "digit_images": ("uint8", (bank, DIGIT_SIDE, DIGIT_SIDE), 256),
-        "digit_classes": ("uint8", (bank,), CLASSES),
-        "digits": ("int32", (count, digits), bank),
+        # dtype, shape, upper bound (exclusive)
+        "digit_images": ("uint8", (pool, DIGIT_SIDE, DIGIT_SIDE), 256),
+        "digit_classes": ("uint8", (pool,), CLASSES),
+        "digits": ("int32", (count, digits), pool),
         "digit_places": ("int32", (count, digits, 2), room),
         "strokes": ("uint8", (count, noise, 2, 3), STROKE_STOP),
         "noise_places": ("int32", (count, noise, 2), room),

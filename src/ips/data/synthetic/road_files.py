@@ -15,7 +15,7 @@ from typing import get_args
 from PIL import Image as PILImage
 
 from ips.annotations import polygon_feature, write_geojson
-from ips.data.synthetic.digits import Split
+from ips.data.split import Split
 from ips.data.synthetic.road_scene import draw_scene
 from ips.data.synthetic.road_signs import NAMES, RoadSigns
 from ips.errors import DataError

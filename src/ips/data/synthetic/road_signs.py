@@ -1,22 +1,22 @@
-"""Road pictures with a small, distant speed limit to read, in place of those of Sect. 4.1.
+"""Road images with a small, distant speed limit, in place of the traffic signs of Sect. 4.1.
 
-The paper's traffic signs are photographs that not every machine has. These pictures ask the same
-question, whether there is a limit of 50, 70 or 80 and which, and make it need every pixel: each
-shows several signs on poles, and where there is no limit, another sign of the same red ring stands
-in its place. A picture follows from the seed, the split, the epoch and its number alone.
+The paper uses photographs that have to be downloaded. These drawn images pose the same problem:
+is there a limit of 50, 70 or 80, and which? Each image shows several signs on poles. Where there
+is no speed limit, another sign with a red ring takes its place, so that only the text in the ring
+tells the classes apart. An image depends on the seed, the split, the epoch and its index only.
 """
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
-from ips.data.synthetic.digits import Split
+from ips.data.seeded import SeededDataset, seeded_generator
+from ips.data.split import Split, check_split
 from ips.data.synthetic.road_layout import SIZE, SMALLEST_SIZE, Layout, draw_layout
 from ips.data.synthetic.road_scene import draw_scene
 from ips.data.synthetic.road_sprites import SPEEDS
@@ -30,14 +30,14 @@ NAMES = ["no sign", *SPEEDS]
 TASKS: dict[str, tuple[Literal["multiclass", "multilabel"], int]] = {
     "sign": ("multiclass", len(NAMES)),
 }
-"""Kind and number of classes of the label: which of `NAMES` the picture shows."""
+"""Kind and number of classes of the task."""
 
-# What random numbers are for.
+# Purposes of random numbers.
 _CLASSES, _PLACES, _PAINT = range(3)
 
 
 class RoadImage(WholeImage):
-    """A picture that is drawn when it is first read, and again after it was let go."""
+    """An image that is drawn at the first read, and again after `close`."""
 
     def __init__(self, layout: Layout, *, name: str) -> None:
         size = layout.width, layout.height
@@ -48,19 +48,19 @@ class RoadImage(WholeImage):
         return as_pixels(draw_scene(self.layout), self.name)
 
 
-class RoadSigns(Dataset[tuple[ImagePatches, dict[str, Tensor]]]):
-    """Road pictures as a map data set, each the same every time; one in four shows no limit.
+class RoadSigns(SeededDataset[tuple[ImagePatches, dict[str, Tensor]]]):
+    """Road images that are drawn on demand; one in four shows no speed limit.
 
     Args:
-        width: of a picture in pixels.
-        height: of a picture in pixels.
-        count: number of pictures; 747 to train and 684 to test in the paper.
-        split: training and test pictures are drawn from different random numbers.
-        seed: other pictures for another seed.
-        patch_size: side of a patch in pixels; 100 in the paper, on 1,600 x 1,200.
-        stride: from patch to patch; as ``patch_size`` in the paper.
-        edge: what happens to patches that reach beyond the picture.
-        fresh: draw other pictures in each epoch that `set_epoch` announces.
+        width: width of an image in pixels.
+        height: height of an image in pixels.
+        count: number of images; 747 for training and 684 for testing in the paper.
+        split: split to draw; the two use different random numbers.
+        seed: random seed of the images.
+        patch_size: side of a patch in pixels; 100 in the paper, on 1,600 x 1,200 px.
+        stride: distance between patches; equal to ``patch_size`` in the paper.
+        edge: what to do with patches that cross the border of the image.
+        fresh: whether the images change from epoch to epoch.
     """
 
     def __init__(
@@ -78,27 +78,13 @@ class RoadSigns(Dataset[tuple[ImagePatches, dict[str, Tensor]]]):
     ) -> None:
         if width < SMALLEST_SIZE[0] or height < SMALLEST_SIZE[1]:
             raise DataError(
-                f"a road picture of {width} x {height} px leaves no room for signs: "
+                f"a road image of {width} x {height} px leaves no room for signs: "
                 f"take at least {SMALLEST_SIZE[0]} x {SMALLEST_SIZE[1]} px"
             )
-        if count < 1:
-            raise DataError(f"a data set of {count} images is empty: ask for at least 1")
-        if split not in get_args(Split):
-            raise DataError(f"no split {split!r}: take train or test")
-        if seed < 0:
-            raise DataError(f"seed {seed} is negative: take 0 or more")
+        check_split(split)
+        super().__init__(f"road-signs/{split}", count=count, seed=seed, fresh=fresh)
         self.grid = Grid(width, height, patch=patch_size, stride=stride, edge=edge)
         self.split = split
-        self.seed = seed
-        self.fresh = fresh
-        self.name = f"road-signs/{split}"
-        self._count = count
-        # In shared memory, so that workers that outlive an epoch hear of the next one.
-        self._epoch = torch.zeros((), dtype=torch.int64)
-        self._epoch.share_memory_()
-
-    def __len__(self) -> int:
-        return self._count
 
     def __getitem__(self, index: int) -> tuple[ImagePatches, dict[str, Tensor]]:
         image = RoadImage(self.layout(index), name=f"{self.name}/{index}")
@@ -106,39 +92,29 @@ class RoadSigns(Dataset[tuple[ImagePatches, dict[str, Tensor]]]):
         patches = ImagePatches(image, patch_size=grid.patch, stride=grid.stride, edge=grid.edge)
         return patches, {"sign": torch.tensor(self.label(index))}
 
-    def set_epoch(self, epoch: int) -> None:
-        """With ``fresh``, the pictures of this epoch from now on; otherwise of no effect."""
-        if self.fresh:
-            self._epoch.fill_(epoch)
-
     def boxes(self, index: int) -> npt.NDArray[np.int64]:
-        """``(n, 4)`` x0, y0, x1, y1 of the speed limits on picture ``index``: one or none."""
+        """Box of the speed limit on image ``index``: x0, y0, x1, y1 ``(1, 4)``, or ``(0, 4)``."""
         limits = [sign for sign in self.layout(index).signs if sign.kind in SPEEDS]
         corners = [(s.x, s.y, s.x + s.diameter, s.y + s.diameter) for s in limits]
         return np.array(corners, dtype=np.int64).reshape(-1, 4)
 
     def layout(self, index: int) -> Layout:
-        """What is where on picture ``index`` in the current epoch."""
+        """Content of image ``index`` in the current epoch."""
         label = self.label(index)
         return draw_layout(
-            self._rng(_PLACES, index),
+            seeded_generator(self.seed, *self._key(_PLACES, index)),
             SPEEDS[label - 1] if label else None,
             size=(self.grid.width, self.grid.height),
             paint=(self.seed, self._key(_PAINT, index)),
         )
 
     def label(self, index: int) -> int:
-        """Which of `NAMES` picture ``index`` shows."""
-        # An IndexError, for it is what ends a loop over a sequence.
-        if not 0 <= index < len(self):
-            raise IndexError(f"{self.name}: there is no image {index}, only 0 to {len(self) - 1}")
-        # Each class once in every four pictures, in an order of its own.
+        """Class of image ``index``, an index into `NAMES`."""
+        self.check_index(index)
+        # Each class occurs once in every four images, in random order.
         four, place = divmod(index, len(NAMES))
-        return int(self._rng(_CLASSES, four).permutation(len(NAMES))[place])
-
-    def _rng(self, purpose: int, number: int) -> np.random.Generator:
-        seeds = np.random.SeedSequence(self.seed, spawn_key=self._key(purpose, number))
-        return np.random.Generator(np.random.PCG64(seeds))
+        rng = seeded_generator(self.seed, *self._key(_CLASSES, four))
+        return int(rng.permutation(len(NAMES))[place])
 
     def _key(self, purpose: int, number: int) -> tuple[int, ...]:
         return (0 if self.split == "train" else 1, int(self._epoch), number, purpose)

@@ -1,6 +1,6 @@
-"""A large image that is mostly black, as the few things on it: patches are painted when read.
+"""A large, mostly black image, stored as a list of small cells; patches are drawn when read.
 
-Letters: N patches of the image, k patches asked for, n things on the image, p side of a patch.
+Letters: N patches of the image, k patches to read, n cells, c side of a cell, p side of a patch.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ips.patches.thumbnail import shrink_region
 
 
 class ScenePatches(PatchSource):
-    """The patches of a black image with square cells pasted on it, none of them stored.
+    """Patches of a black image with square cells pasted onto it.
 
     Args:
-        cells: ``(n, c, c)`` uint8, in the order of painting: a later one covers an earlier.
-        places: ``(n, 2)`` top-left corners as x, y, such that every cell is inside the image.
-        grid: the image's size and where its patches are.
-        name: what to call the image in messages.
+        cells: ``(n, c, c)`` uint8, in drawing order: later cells cover earlier ones.
+        places: ``(n, 2)`` top-left corners of the cells as x, y; every cell is inside the image.
+        grid: size of the image and its patch grid.
+        name: name of the image in error messages.
     """
 
     def __init__(

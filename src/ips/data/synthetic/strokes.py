@@ -1,7 +1,7 @@
-"""Noise for megapixel MNIST: cells of two straight strokes that a hurried eye takes for digits.
+"""Noise patterns of megapixel MNIST: cells of two straight strokes that resemble digits.
 
-A stroke is three small integers, its angle, its distance from the middle of the cell and its grey
-value, and is drawn in integer arithmetic: the same bits on every machine, and a few bytes on disk.
+A stroke is three small integers: its angle, its distance from the centre of the cell and its grey
+value. It is drawn in integer arithmetic, so every machine gives the same bits.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ Strokes = npt.NDArray[np.uint8]
 
 _SIDE = 28
 _ANGLES = 180  # in degrees
-_SHIFTS = 13  # -6 to 6 px, so that a stroke always crosses most of the cell
+_SHIFTS = 13  # -6 to 6 px from the centre, so that a stroke crosses most of the cell
 _GREY = 204, 256  # 0.8 to 1
-_WIDTH = 2.5  # px, that of a pen in MNIST
-_UNIT = 1024  # a pixel in fixed-point arithmetic
+_WIDTH = 2.5  # px, like a pen stroke in MNIST
+_UNIT = 1024  # one pixel in fixed-point arithmetic
 
 STROKE_STOP = (_ANGLES, _SHIFTS, _GREY[1])
-"""One more than the largest of each of a stroke's three integers."""
+"""Upper bounds (exclusive) of the three integers of a stroke."""
 
 
 def draw_strokes(rng: np.random.Generator, count: int) -> Strokes:
-    """``(count, 2, 3)``: two strokes per cell, each an angle, a shift and a grey value."""
+    """Random strokes ``(count, 2, 3)``: two per cell, each with angle, shift and grey value."""
     size = (count, 2)
     angle = rng.integers(_ANGLES, size=size)
     shift = rng.integers(_SHIFTS, size=size)
@@ -34,7 +34,7 @@ def draw_strokes(rng: np.random.Generator, count: int) -> Strokes:
 
 
 def render_strokes(strokes: Strokes) -> npt.NDArray[np.uint8]:
-    """The cells ``(n, 28, 28)`` of strokes ``(n, 2, 3)``; where two cross, the lighter is seen."""
+    """Render strokes ``(n, 2, 3)`` to cells ``(n, 28, 28)``; the lighter stroke is on top."""
     angle, shift, grey = np.moveaxis(strokes, -1, 0)  # (n, 2) each
     inked = _masks()[angle, shift]  # (n, 2, 28, 28)
     cells: npt.NDArray[np.uint8] = (inked * grey[..., None, None]).max(axis=1)  # (n, 28, 28)
@@ -43,10 +43,10 @@ def render_strokes(strokes: Strokes) -> npt.NDArray[np.uint8]:
 
 @lru_cache(maxsize=1)
 def _masks() -> npt.NDArray[np.uint8]:
-    """Every stroke there is, ``(180, 13, 28, 28)``, 1 where there is ink."""
+    """Masks of all possible strokes, ``(180, 13, 28, 28)``."""
     turn = np.deg2rad(np.arange(_ANGLES))
     across = np.rint(_UNIT * np.stack([np.cos(turn), np.sin(turn)])).astype(np.int64)  # (2, 180)
-    # Twice the distance from the middle, which lies between two pixels.
+    # Twice the distance from the centre, which lies between two pixels.
     place = 2 * np.arange(_SIDE) - (_SIDE - 1)
     distance = across[0, :, None, None] * place + across[1, :, None, None] * place[:, None]
     shift = 2 * _UNIT * (np.arange(_SHIFTS) - _SHIFTS // 2)

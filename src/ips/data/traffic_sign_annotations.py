@@ -1,0 +1,130 @@
+"""Annotation files of the Swedish traffic signs: which photographs belong to the data set.
+
+A line is ``IMAGE.jpg:SIGN;SIGN;`` and a sign is ``VISIBILITY, right, bottom, left, top, TYPE,
+NAME``. The entry ``MISC_SIGNS`` stands for further signs of no class and is ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ips.errors import DataError
+
+NAMES = ["no sign", "50", "70", "80"]
+"""Class names by label."""
+
+_LABELS = {f"{name}_SIGN": label for label, name in enumerate(NAMES) if label}
+_VISIBILITIES = ("VISIBLE", "BLURRED", "SIDE_ROAD", "OCCLUDED")  # best first
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+
+Box = tuple[float, float, float, float]
+"""Left, top, right and bottom in pixels."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """One sign on a photograph.
+
+    Args:
+        name: name in the annotations, such as ``70_SIGN``.
+        visibility: VISIBLE, BLURRED, SIDE_ROAD or OCCLUDED; unchecked for signs of no class.
+        box: bounding box in pixels of the file.
+    """
+
+    name: str
+    visibility: str
+    box: Box
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """Sort key, most visible first: visibility, then area."""
+        left, top, right, bottom = self.box
+        return _VISIBILITIES.index(self.visibility), -(right - left) * (bottom - top)
+
+
+@dataclass(frozen=True)
+class Photo:
+    """One photograph of the data set.
+
+    Args:
+        path: file of the photograph.
+        label: class, an index into `NAMES`.
+        boxes: boxes of the visible signs of this class in pixels of the file, largest first.
+    """
+
+    path: Path
+    label: int
+    boxes: tuple[Box, ...]
+
+
+def read_photos(folder: Path) -> list[Photo]:
+    """Photographs of one set that belong to the data set, in the order of the annotations.
+
+    These are the photographs without any sign, and those whose most visible speed limit among 50,
+    70 and 80 km/h is VISIBLE.
+    """
+    photos: list[Photo] = []
+    for image, signs in read_annotations(folder / "annotations.txt"):
+        limits = sorted((sign for sign in signs if sign.name in _LABELS), key=lambda s: s.rank)
+        if not signs:
+            photos.append(Photo(folder / image, label=0, boxes=()))
+        elif limits and limits[0].visibility == "VISIBLE":
+            best = limits[0]
+            boxes = [s.box for s in limits if (s.name, s.visibility) == (best.name, "VISIBLE")]
+            photos.append(Photo(folder / image, label=_LABELS[best.name], boxes=tuple(boxes)))
+    if not photos:
+        raise DataError(f"{folder / 'annotations.txt'} names no image: {download_hint(folder)}")
+    return photos
+
+
+def read_annotations(path: Path) -> list[tuple[str, list[Sign]]]:
+    """Images of an annotation file with their signs."""
+    hint = download_hint(path.parent)
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError(f"{path} does not exist: {hint}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read ({error}): delete it, then {hint}") from None
+    images: list[tuple[str, list[Sign]]] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        image, colon, entries = line.partition(":")
+        try:
+            if not colon or not image.strip():
+                raise ValueError("expected IMAGE.jpg:SIGN;SIGN;")
+            cells = [[cell.strip() for cell in entry.split(",")] for entry in entries.split(";")]
+            signs = [_sign(c) for c in cells if c != [""] and c[0] != "MISC_SIGNS"]
+        except ValueError as error:
+            raise DataError(
+                f"{path}, line {number}: {error}: delete the file, then {hint}"
+            ) from None
+        images.append((image.strip(), signs))
+    return images
+
+
+def download_hint(folder: Path) -> str:
+    """What to do if a file of a set is missing or damaged."""
+    return f"download the data set with 'ips data traffic-signs {folder.parent}'"
+
+
+def _sign(cells: Sequence[str]) -> Sign:
+    if len(cells) < 7:
+        raise ValueError(f"a sign of {len(cells)} fields instead of 7 ({', '.join(cells)})")
+    visibility, name, box = cells[0], cells[6], cells[1:5]
+    if name in _LABELS and visibility not in _VISIBILITIES:
+        raise ValueError(f"visibility {visibility!r}, expected one of {', '.join(_VISIBILITIES)}")
+    right, bottom, left, top = map(_number, box)
+    return Sign(name, visibility, (left, top, right, bottom))
+
+
+def _number(cell: str) -> float:
+    """Leading number of ``cell``; some numbers are followed by a stray letter."""
+    number = _NUMBER.match(cell)
+    if number is None:
+        raise ValueError(f"{cell!r} is not a coordinate")
+    return float(number[0])
