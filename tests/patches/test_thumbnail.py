@@ -11,7 +11,7 @@ import tifffile
 import torch
 from torch import Tensor
 
-from ips.data import ScenePatches
+from ips.data.synthetic.scene import ScenePatches
 from ips.errors import PatchError
 from ips.patches import Grid, Indices, MemoryPatches, open_patches, thumbnail
 
