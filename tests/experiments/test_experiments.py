@@ -1,4 +1,4 @@
-"""The paper's tables and figures as commands: what they run, and what they write."""
+"""The paper's tables and figures as commands: what they run and write."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ips.errors import ConfigError, IPSError
 from ips.experiments import EXPERIMENTS, Plan, get_experiment, run_experiment
 from ips.experiments import runner as module
 from ips.experiments.arms import Arm, Experiment
-from ips.experiments.efficiency import Cost, measure, stand_in
+from ips.experiments.efficiency import Cost, measure_here, without_downloads
 from ips.experiments.figures import draw_grid, draw_lines, draw_scores
-from ips.experiments.runner import results_so_far
+from ips.experiments.runner import read_results
 from ips.experiments.tables import Result, markdown, per_run, write_csv
 from ips.models import DPSNet
 from ips.models.picture import grid_shape
@@ -65,7 +65,7 @@ def plan(folder: Path, experiment: Experiment = SMALL, **changes: object) -> Pla
 
 
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
-def test_every_arm_is_a_config_and_has_a_folder_of_its_own(name: str) -> None:
+def test_every_arm_has_a_valid_config_and_its_own_folder(name: str) -> None:
     experiment = EXPERIMENTS[name]
     for scale in experiment.recipes:
         arms = experiment.arms(scale)
@@ -81,7 +81,7 @@ def test_the_tables_compare_every_method() -> None:
     assert compared == set(METHODS)
 
 
-def test_the_papers_own_exceptions_are_in_the_arms() -> None:
+def test_arms_include_the_exceptions_of_the_paper() -> None:
     def configs(name: str, method: str, M: str) -> list[object]:
         whole = Plan(EXPERIMENTS[name], "paper", seeds=1, folder=Path("x"))
         arms = [arm for arm in whole.arms() if arm.method == method and arm.show.get("M") == M]
@@ -108,18 +108,16 @@ def test_the_papers_own_exceptions_are_in_the_arms() -> None:
         assert config.aggregate.hidden == 1024  # type: ignore[attr-defined]
 
 
-def test_it_trains_writes_and_goes_on_where_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_experiment_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, done = module.train, []
 
-    def stops(config: object, run: Path, **options: object) -> object:
+    def interrupted(config: object, run: Path, **options: object) -> object:
         if len(done) == 2:
             raise KeyboardInterrupt
         done.append(run)
         return real(config, run, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "train", stops)
+    monkeypatch.setattr(module, "train", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_experiment(plan(tmp_path), console=quiet())
     assert len((tmp_path / "table.md").read_text().splitlines()) == 2 + 2  # two lines so far
@@ -138,15 +136,15 @@ def test_it_trains_writes_and_goes_on_where_it_was(
     table = (tmp_path / "table.md").read_text()
     assert table.count("±") == len(arms) * 4
 
-    # other settings are another experiment: a finished run is not passed off as one of those
+    # A finished run with other settings is an error, not a result.
     _, failed = run_experiment(plan(tmp_path, settings=["train.lr=0.01"]), console=quiet())
     assert len(failed) == len(arms) * 2
     assert all("was started with other settings (train.lr)" in sentence for sentence in failed)
-    assert results_so_far(plan(tmp_path, settings=["train.lr=0.01"])) == []
-    assert len(results_so_far(plan(tmp_path))) == len(rows)
+    assert read_results(plan(tmp_path, settings=["train.lr=0.01"])) == []
+    assert len(read_results(plan(tmp_path))) == len(rows)
 
 
-def test_what_fails_does_not_stop_the_rest_nor_shrink_the_table(
+def test_a_failing_arm_does_not_stop_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = module.train
@@ -167,7 +165,7 @@ def test_what_fails_does_not_stop_the_rest_nor_shrink_the_table(
     assert "| topmil |" in table
 
 
-def test_a_line_too_large_for_the_machine_is_told_and_passed_over(
+def test_an_out_of_memory_error_is_reported_and_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_large(config: Config, **options: object) -> Cost:
@@ -177,19 +175,19 @@ def test_a_line_too_large_for_the_machine_is_told_and_passed_over(
             raise torch.OutOfMemoryError("CUDA out of memory")
         return Cost(1.0, None, 1.0)
 
-    monkeypatch.setattr(module, "cost_of", too_large)
+    monkeypatch.setattr(module, "measure_cost", too_large)
     costs = plan(tmp_path, scores=False, costs=True)
     _, failed = run_experiment(costs, console=quiet())
     assert len(failed) == 2
     assert all("does not fit into memory" in sentence for sentence in failed)
-    monkeypatch.setattr(module, "cost_of", lambda *args, **options: [][0])
-    with pytest.raises(IndexError):  # a mistake of ours is not passed over
+    monkeypatch.setattr(module, "measure_cost", lambda *args, **options: [][0])
+    with pytest.raises(IndexError):  # other errors are not hidden
         run_experiment(plan(tmp_path / "b", scores=False, costs=True), console=quiet())
 
 
 def test_costs_are_measured_without_training() -> None:
     arm = plan(Path("x")).arms()[1]
-    cost = measure(plan(Path("x")).config(arm, 0).model_dump(mode="json"), 3)
+    cost = measure_here(plan(Path("x")).config(arm, 0).model_dump(mode="json"), 3)
     assert cost.memory_gb > 0.05
     assert cost.rest_ms > 0
     assert cost.select_ms is not None
@@ -198,34 +196,34 @@ def test_costs_are_measured_without_training() -> None:
 
 def test_costs_of_photographs_are_measured_without_them() -> None:
     whole = Plan(EXPERIMENTS["traffic-signs"], "paper", seeds=1, folder=Path("x"))
-    config = stand_in(whole.config(whole.arms()[0], 0))
+    config = without_downloads(whole.config(whole.arms()[0], 0))
     assert config.encoder.weights == Path("none")
     source, labels = build_data(config).train[0]
     assert (len(source), source.shape, set(labels)) == (192, (3, 100, 100), {"sign"})
 
 
-def test_costs_are_kept_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_costs_are_cached_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def once(config: object, *, steps: int) -> Cost:
         asked.append(config)
         return Cost(memory_gb=1.5, select_ms=None, rest_ms=20.0)
 
-    monkeypatch.setattr(module, "cost_of", once)
+    monkeypatch.setattr(module, "measure_cost", once)
     changes: dict[str, object] = {"scores": False, "costs": True, "methods": ["rps"]}
     for _ in range(2):
         run_experiment(plan(tmp_path, **changes), console=quiet())
     assert len(asked) == 1
     assert "1.50" in (tmp_path / "table.md").read_text()
     run_experiment(plan(tmp_path, **changes, settings=["train.batch=1"]), console=quiet())
-    assert len(asked) == 2  # what was measured was something else
+    assert len(asked) == 2  # the settings differ
 
 
 A = Arm("IPS", ("method=ips",), {"M": "5"}, {"majority": "98.9 ± 0.3"})
 B = Arm("CNN", ("method=cnn",))
 
 
-def test_the_table_has_mean_deviation_and_what_was_published() -> None:
+def test_the_table_has_mean_deviation_and_published_numbers() -> None:
     results = [Result(A, s, "majority", v) for s, v in enumerate((0.9, 0.8))]
     results += [Result(B, 0, "majority", 0.5), Result(A, None, "memory_gb", 1.234)]
     assert markdown([A, B], results).splitlines() == [
@@ -237,7 +235,7 @@ def test_the_table_has_mean_deviation_and_what_was_published() -> None:
     assert "| IPS | 5 | 80.0 | 90.0 | 98.9 ± 0.3 |" in per_run([A], results, "majority")
 
 
-def test_the_numbers_are_tidy(tmp_path: Path) -> None:
+def test_the_csv_file_is_tidy(tmp_path: Path) -> None:
     write_csv(tmp_path / "r.csv", [Result(A, 1, "majority", 0.5), Result(B, None, "step_ms", 3.0)])
     assert (tmp_path / "r.csv").read_text().splitlines() == [
         "label,method,M,seed,name,value",
@@ -259,19 +257,21 @@ def test_the_figures_are_drawn(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"grid.png", "lines.png", "scores.png"}
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_give_one_sentence() -> None:
     with pytest.raises(ConfigError, match="nowhere: no such experiment: there are"):
         get_experiment("nowhere")
     with pytest.raises(ConfigError, match="--methods dsp: small has rps, topmil"):
         plan(Path("x"), methods=["dsp"]).arms()
-    with pytest.raises(ConfigError, match=r"--set select\.keep=3: select\.keep is what the lines"):
+    with pytest.raises(
+        ConfigError, match=r"--set select\.keep=3: the arms of small differ in select\.keep"
+    ):
         plan(Path("x"), settings=["select.keep=3"]).arms()
     with pytest.raises(ConfigError, match="camelyon16: there is no scale laptop, only paper"):
         plan(Path("x"), EXPERIMENTS["camelyon16"]).arms()
 
 
 @pytest.mark.parametrize("name", ["megapixel-mnist", "memory-chunk", "traffic-signs"])
-def test_the_number_of_patches_shown_is_the_number_of_patches(name: str) -> None:
+def test_the_shown_number_of_patches_is_right(name: str) -> None:
     whole = plan(Path("x"), EXPERIMENTS[name])
     for arm in whole.arms():
         if (shown := arm.show["N"]) != "–":

@@ -1,4 +1,4 @@
-"""The paper's tables and figures, each a command."""
+"""The paper's tables and figures, each as a command."""
 
 from ips.experiments.definitions import EXPERIMENTS, get_experiment
 from ips.experiments.runner import Plan, run_experiment

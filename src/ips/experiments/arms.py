@@ -1,4 +1,4 @@
-"""The paper's tables and figures as lists of arms: a method, its settings, what was published."""
+"""Tables and figures as lists of arms: a method, its settings, and the published numbers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Kind = Literal["table", "size", "grid", "runs"]
 
 @dataclass(frozen=True)
 class Arm:
-    """One line of a table.
+    """One row of a table.
 
     Attributes:
-        label: what the line is called.
-        settings: ``key=value`` as on the command line, the method among them.
+        label: name of the row.
+        settings: ``key=value`` as on the command line, including the method.
         show: further columns, such as M and N.
-        published: what the paper has in this line, by column.
-        trains: False where only time and memory are of interest.
+        published: the paper's numbers in this row, by column.
+        trains: False if only time and memory are measured.
     """
 
     label: str
@@ -31,14 +31,14 @@ class Arm:
 
     @property
     def slug(self) -> str:
-        """Of its folder."""
+        """Name of its folder."""
         words = " ".join([self.label, *(f"{k}{v}" for k, v in self.show.items())]).lower()
         words = words.replace(",", "").replace("+", " plus")
         return re.sub(r"[^a-z0-9.]+", "-", words).strip("-")
 
     @property
     def method(self) -> str:
-        """Its method."""
+        """Name of its method."""
         return next(
             (s.removeprefix("method=") for s in self.settings if s.startswith("method=")), "ips"
         )
@@ -49,13 +49,13 @@ class Experiment:
     """One table or figure.
 
     Attributes:
-        name: on the command line.
+        name: name on the command line.
         description: one line of help.
         recipes: name of the recipe per scale.
-        arms: per scale.
-        kind: how it is shown.
+        arms: function that returns the arms of a scale.
+        kind: how the results are shown.
         common: settings of every arm, per scale.
-        seeds: how many by default; the paper has 5, and 1 where it varies a size.
+        seeds: default number of trainings per arm; the paper has 5, or 1 where it varies a size.
     """
 
     name: str
@@ -67,5 +67,5 @@ class Experiment:
     seeds: int = 5
 
     def settings(self, arm: Arm, scale: Scale) -> list[str]:
-        """All of an arm's settings."""
+        """All settings of an arm."""
         return [*self.common.get(scale, ()), *arm.settings]

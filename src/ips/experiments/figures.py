@@ -1,27 +1,33 @@
-"""The figures of the experiments: scores by method, lines over a size, the grid of M and I."""
+"""Figures of the experiments: scores by method, lines over a size, the grid of M and I."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from ips.bench.figures import COLOURS, add_axes, save_figure
 from ips.experiments.arms import Arm
-from ips.experiments.tables import EFFICIENCY, Result, by_arm, summary
-from ips.explain.page import INK, MUTED, RULE
+from ips.experiments.tables import EFFICIENCY, Result, mean_and_deviation, values_of
+from ips.explain.page import INK, MUTED
 
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#7b68ee", "#717581")
+_TITLES = {
+    "memory_gb": "peak memory, GB",
+    "step_ms": "time of a step, ms",
+    "iterations": "iterations of the selection",
+}
+_UNITS = {"memory_gb": "GB", "step_ms": "ms"}
+_TITLE_SIZE = 10.5
 
 
 def draw_scores(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> None:
     """A row for every arm and a panel for every task: a dot for each run, a bar for the mean.
 
-    Memory of a step follows where it was measured, and time where nothing was trained.
+    A panel with the memory of a step follows if it was measured, and one with its time if nothing
+    was trained.
     """
     names = list(dict.fromkeys(r.name for r in results))
     tasks = [name for name in names if name not in EFFICIENCY]
@@ -33,23 +39,18 @@ def draw_scores(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> N
     step = (width - left - 0.3) / len(panels)
     for number, name in enumerate(panels):
         box = (left + number * step, 0.6, step - 0.3, height - 1.1)
-        axes = _axes(figure, box, title=_NAMES.get(name, name))
-        values = by_arm(results, name)
+        axes = add_axes(figure, box, title=_TITLES.get(name, name), size=_TITLE_SIZE)
         for row, arm in enumerate(arms):
-            found = [_shown(name, value) for value in values.get(arm.slug, [])]
-            if found:
-                axes.barh(row, summary(found)[0], color=_colour(arm), height=0.62, alpha=0.35)
-                axes.plot(found, [row] * len(found), "o", color=_colour(arm), ms=4, clip_on=False)
-        axes.set_ylim(len(arms) - 0.4, -0.6)
-        axes.set_yticks([])
-        axes.set_xlim(left=0, right=100 if name in tasks else None)
-        axes.set_xlabel("%" if name in tasks else _UNITS[name], color=MUTED, size=9)
-        if number == 0:
-            for row, arm in enumerate(arms):
-                size = ", ".join(f"{k} {v}" for k, v in arm.show.items() if v != "–")
-                text = f"{arm.label}  {size}".strip()
+            values = _plotted(results, arm, name)
+            if values:
+                colour = COLOURS[0 if arm.method in ("ips", "ips-deepmil") else -1]
+                mean, _ = mean_and_deviation(values)
+                axes.barh(row, mean, color=colour, height=0.62, alpha=0.35)
+                axes.plot(values, [row] * len(values), "o", color=colour, ms=4, clip_on=False)
+            if number == 0:
+                sizes = ", ".join(f"{k} {v}" for k, v in arm.show.items() if v != "–")
                 axes.annotate(
-                    text,
+                    f"{arm.label}  {sizes}".strip(),
                     (-0.04, row),
                     xycoords=("axes fraction", "data"),
                     ha="right",
@@ -57,117 +58,88 @@ def draw_scores(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> N
                     size=9,
                     color=INK,
                 )
-    _save(figure, path)
+        axes.set_ylim(len(arms) - 0.4, -0.6)
+        axes.set_yticks([])
+        axes.set_xlim(left=0, right=100 if name in tasks else None)
+        axes.set_xlabel("%" if name in tasks else _UNITS[name], color=MUTED, size=9)
+    save_figure(figure, path)
 
 
 def draw_lines(path: Path, results: Sequence[Result], *, x: str, task: str) -> None:
-    """Figure 3: memory, time of a step and accuracy, a line for every label."""
+    """Figure 3: memory, time of a step and accuracy, with a line for every label."""
     figure = _figure(11.5, 4.2)
-    labels = list(dict.fromkeys(r.arm.label for r in results))
+    arms = _arms(results)
+    labels = list(dict.fromkeys(arm.label for arm in arms))
     for number, name in enumerate(("memory_gb", "step_ms", task)):
-        title = _NAMES.get(name, f"{name}, %")
-        axes = _axes(figure, (0.75 + 3.65 * number, 1.0, 3.0, 2.6), title=title)
-        for colour, label in zip(_COLOURS, labels, strict=False):
-            points: dict[int, list[float]] = {}
-            for r in results:
-                if r.arm.label == label and r.name == name:
-                    place = int(r.arm.show[x].replace(",", ""))
-                    points.setdefault(place, []).append(_shown(name, r.value))
+        box = (0.75 + 3.65 * number, 1.0, 3.0, 2.6)
+        axes = add_axes(figure, box, title=_TITLES.get(name, f"{name}, %"), size=_TITLE_SIZE)
+        for colour, label in zip(COLOURS, labels, strict=False):
+            points: dict[int, float] = {}
+            for arm in arms:
+                values = _plotted(results, arm, name)
+                if arm.label == label and values:
+                    points[_number(arm.show[x])], _ = mean_and_deviation(values)
             if points:
-                places = sorted(points)
-                means = [summary(points[p])[0] for p in places]
-                axes.plot(places, means, "o-", color=colour, lw=2, ms=5)
+                axes.plot(
+                    *zip(*sorted(points.items()), strict=True), "o-", color=colour, lw=2, ms=5
+                )
         axes.set_ylim(bottom=0, top=102 if name == task else None)
         axes.set_xlabel("side of the image, px", color=MUTED, size=9)
-    for number, (colour, label) in enumerate(zip(_COLOURS, labels, strict=False)):
+    for number, (colour, label) in enumerate(zip(COLOURS, labels, strict=False)):
         figure.text(0.065 + 0.16 * number, 0.04, f"● {label}", color=colour, size=10)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def draw_grid(path: Path, results: Sequence[Result]) -> None:
     """Figure 4: memory, time of a step and number of iterations for every M and I."""
-    arms = list({r.arm.slug: r.arm for r in results}.values())
-    keeps = sorted({int(arm.show["M"]) for arm in arms})
-    chunks = sorted(
-        {arm.show["I"] for arm in arms}, key=lambda i: math.inf if i == "all" else int(i)
-    )
+    arms = _arms(results)
+    keeps = sorted({arm.show["M"] for arm in arms}, key=int)
+    chunks = sorted({arm.show["I"] for arm in arms}, key=lambda i: (i == "all", _number(i)))
     figure = _figure(13.0, 4.6)
-    values: dict[str, Callable[[Arm], float | None]] = {
-        "memory_gb": lambda arm: _first(by_arm(results, "memory_gb").get(arm.slug)),
-        "step_ms": lambda arm: _first(by_arm(results, "step_ms").get(arm.slug)),
-        "iterations": _iterations,
-    }
-    for number, (name, value) in enumerate(values.items()):
-        axes = _axes(figure, (0.8 + 4.15 * number, 0.8, 3.3, 3.2), title=_NAMES[name])
-        table = np.full((len(keeps), len(chunks)), np.nan)
+    for number, name in enumerate(("memory_gb", "step_ms", "iterations")):
+        box = (0.8 + 4.15 * number, 0.8, 3.3, 3.2)
+        axes = add_axes(figure, box, title=_TITLES[name], size=_TITLE_SIZE)
+        grid = np.full((len(keeps), len(chunks)), np.nan)
         for arm in arms:
-            found = value(arm)
-            if found is not None:
-                table[keeps.index(int(arm.show["M"])), chunks.index(arm.show["I"])] = found
-        axes.imshow(table, cmap="viridis", aspect="auto", origin="lower")
-        middle = np.nanmin(table) + 0.6 * (np.nanmax(table) - np.nanmin(table))
-        for (row, column), shown in np.ndenumerate(table):
-            if not np.isnan(shown):
-                text = f"{shown:.2f}" if name == "memory_gb" else f"{shown:,.0f}"
-                ink = INK if shown > middle else "white"
-                axes.text(column, row, text, ha="center", va="center", size=8, color=ink)
+            values = _iterations(arm) if name == "iterations" else values_of(results, arm, name)
+            if values:
+                grid[keeps.index(arm.show["M"]), chunks.index(arm.show["I"])] = values[0]
+        axes.imshow(grid, cmap="viridis", aspect="auto", origin="lower")
+        middle = np.nanmin(grid) + 0.6 * (np.nanmax(grid) - np.nanmin(grid))
+        for (row, column), value in np.ndenumerate(grid):
+            if not np.isnan(value):
+                text = f"{value:.2f}" if name == "memory_gb" else f"{value:,.0f}"
+                colour = INK if value > middle else "white"
+                axes.text(column, row, text, ha="center", va="center", size=8, color=colour)
         axes.grid(visible=False)
         axes.set_xticks(range(len(chunks)), chunks)
-        axes.set_yticks(range(len(keeps)), [str(keep) for keep in keeps])
+        axes.set_yticks(range(len(keeps)), keeps)
         axes.set_xlabel("I", color=MUTED)
         axes.set_ylabel("M", color=MUTED)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
-_NAMES = {
-    "memory_gb": "peak memory, GB",
-    "step_ms": "time of a step, ms",
-    "iterations": "iterations of the selection",
-}
-_UNITS = {"memory_gb": "GB", "step_ms": "ms"}
+def _iterations(arm: Arm) -> list[float]:
+    """T = ceil((N - M) / I), if the arm shows N."""
+    if "N" not in arm.show:
+        return []
+    M, I, N = arm.show["M"], arm.show["I"], arm.show["N"]  # noqa: E741
+    return [1 if I == "all" else math.ceil((_number(N) - int(M)) / int(I))]
 
 
-def _iterations(arm: Arm) -> float | None:
-    """T = ceil((N - M) / I) of an arm that says what N is."""
-    if not (N := arm.show.get("N")):
-        return None
-    M, I = int(arm.show["M"]), arm.show["I"]  # noqa: E741
-    left = int(N.replace(",", "")) - M
-    return 1 if I == "all" else math.ceil(left / int(I))
+def _plotted(results: Sequence[Result], arm: Arm, name: str) -> list[float]:
+    """Values of an arm; scores in per cent."""
+    scale = 1 if name in EFFICIENCY else 100
+    return [scale * value for value in values_of(results, arm, name)]
 
 
-def _first(values: Sequence[float] | None) -> float | None:
-    return values[0] if values else None
+def _arms(results: Sequence[Result]) -> list[Arm]:
+    return list({r.arm.slug: r.arm for r in results}.values())
 
 
-def _shown(name: str, value: float) -> float:
-    return value if name in EFFICIENCY else 100 * value
-
-
-def _colour(arm: Arm) -> str:
-    return _COLOURS[0] if arm.method in ("ips", "ips-deepmil") else _COLOURS[-1]
+def _number(text: str) -> int:
+    return int(text.replace(",", "")) if text != "all" else 0
 
 
 def _figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), dpi=130, facecolor="white")
-
-
-def _axes(figure: Figure, box: tuple[float, float, float, float], *, title: str) -> Axes:
-    """In inches from the lower left corner."""
-    width, height = figure.get_size_inches()
-    x, y, w, h = box
-    axes = figure.add_axes((x / width, y / height, w / width, h / height))
-    axes.set_title(title, loc="left", size=10.5, weight="bold", color=INK)
-    axes.set_axisbelow(True)
-    axes.grid(color=RULE, lw=0.6)
-    axes.tick_params(labelsize=8, colors=MUTED, length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(RULE)
-    return axes
-
-
-def _save(figure: Figure, path: Path) -> None:
-    FigureCanvasAgg(figure)
-    partial = path.with_suffix(".partial")
-    figure.savefig(partial, format="png")
-    partial.replace(path)
