@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import zipfile
 import zlib
@@ -14,8 +13,6 @@ from typing import Any, BinaryIO, Self
 from uuid import uuid4
 
 import numpy as np
-
-from ips.errors import DataError
 
 # Of any type: the signature of numpy's savez has no room for keywords that are all arrays.
 Arrays = dict[str, Any]
@@ -94,20 +91,3 @@ def load_arrays(path: Path) -> Arrays:
             return {key: stored[key] for key in stored.files}
     except (EOFError, RuntimeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(str(error) or "the file ends too early") from error
-
-
-def agree(path: Path, settings: dict[str, Any]) -> None:
-    """Note in ``path`` what a folder's images are drawn with; a folder of others is an error."""
-    if path.exists():
-        try:
-            found = json.loads(path.read_bytes())
-        except ValueError:
-            found = None
-        if found != settings:
-            raise DataError(
-                f"{path.parent} holds images drawn with {found}, not with {settings}: give "
-                "another folder"
-            )
-        return
-    with atomic_write(path) as stream:
-        stream.write(json.dumps(settings).encode())
