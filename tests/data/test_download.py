@@ -1,4 +1,4 @@
-"""Downloads over loopback: whole or not at all, resumed, from one mirror after the other."""
+"""Downloads over loopback: complete or absent, resumed, from several mirrors."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MD5 = hashlib.md5(CONTENT).hexdigest()
 
 
 class Server(ThreadingHTTPServer):
-    """Files by path; what it is asked for is noted in ``asked`` with the range, if any.
+    """Serves files by path and records requests in ``asked``, with their range.
 
     Args:
         files: content by path.
-        ranges: whether a part may be asked for.
+        ranges: whether range requests are supported.
     """
 
     daemon_threads = True
@@ -82,13 +82,13 @@ def serving(server: Server) -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No proxy of this machine, and no name server, has a part in this."""
-    look_up = socket.getaddrinfo
+    """Use neither the proxy nor the name server of this machine."""
+    resolve = socket.getaddrinfo
 
     def local(host: str, *args: Any, **options: Any) -> Any:
         if host != "127.0.0.1":
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        return look_up(host, *args, **options)
+        return resolve(host, *args, **options)
 
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(socket, "getaddrinfo", local)
@@ -118,7 +118,7 @@ def zipped(**files: bytes) -> bytes:
     return packed.getvalue()
 
 
-def test_a_file_arrives_whole_and_only_once(tmp_path: Path, server: Server) -> None:
+def test_a_file_is_downloaded_once(tmp_path: Path, server: Server) -> None:
     path = tmp_path / "deep" / "f.bin"
     seen: list[tuple[str, float, float | None]] = []
     for _ in range(2):
@@ -129,7 +129,7 @@ def test_a_file_arrives_whole_and_only_once(tmp_path: Path, server: Server) -> N
     assert seen[-1] == ("f.bin, MB", 0.512, 0.512)
 
 
-def test_an_interrupted_download_goes_on_where_it_stopped(tmp_path: Path, server: Server) -> None:
+def test_an_interrupted_download_is_resumed(tmp_path: Path, server: Server) -> None:
     path, part, url = tmp_path / "f.bin", tmp_path / "f.bin.partial", f"{server.home}/f.bin"
     server.cut = 300_000
     with pytest.raises(DataError, match=r"broke off after 300,000 of 512,000 bytes.*try again"):
@@ -143,7 +143,7 @@ def test_an_interrupted_download_goes_on_where_it_stopped(tmp_path: Path, server
     assert server.asked == [("/f.bin", None), ("/f.bin", "bytes=300000-")]
 
 
-def test_ctrl_c_keeps_what_has_arrived(tmp_path: Path, other: Server) -> None:
+def test_ctrl_c_keeps_the_partial_file(tmp_path: Path, other: Server) -> None:
     def interrupt(what: str, done: float, total: float | None) -> None:
         raise KeyboardInterrupt
 
@@ -154,28 +154,28 @@ def test_ctrl_c_keeps_what_has_arrived(tmp_path: Path, other: Server) -> None:
     assert CONTENT.startswith(kept)
 
 
-def test_all_of_it_may_have_arrived_before_the_interruption(tmp_path: Path, server: Server) -> None:
+def test_a_complete_partial_file_is_accepted(tmp_path: Path, server: Server) -> None:
     (tmp_path / "f.bin.partial").write_bytes(CONTENT)
     fetch(tmp_path / "f.bin", [f"{server.home}/f.bin"])
     assert (tmp_path / "f.bin").read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("length", [10, len(CONTENT) + 10])
-def test_part_of_another_file_is_thrown_away(tmp_path: Path, server: Server, length: int) -> None:
+def test_a_partial_file_of_another_file_is_discarded(
+    tmp_path: Path, server: Server, length: int
+) -> None:
     (tmp_path / "f.bin.partial").write_bytes(b"x" * length)
     fetch(tmp_path / "f.bin", [f"{server.home}/f.bin"], md5=MD5)
     assert (tmp_path / "f.bin").read_bytes() == CONTENT
 
 
-def test_more_than_the_whole_file_is_no_beginning_of_it(tmp_path: Path, server: Server) -> None:
+def test_a_partial_file_that_is_too_long_is_discarded(tmp_path: Path, server: Server) -> None:
     (tmp_path / "f.bin.partial").write_bytes(CONTENT + b"more")
     fetch(tmp_path / "f.bin", [f"{server.home}/f.bin"])
     assert (tmp_path / "f.bin").read_bytes() == CONTENT
 
 
-def test_mirrors_are_tried_in_turn_until_one_has_it(
-    tmp_path: Path, server: Server, other: Server
-) -> None:
+def test_mirrors_are_tried_in_order(tmp_path: Path, server: Server, other: Server) -> None:
     server.files["/f.bin"] = b"something else"
     urls = [f"http://127.0.0.1:{closed_port()}/f.bin", f"{server.home}/f.bin"]
     fetch(tmp_path / "f.bin", [*urls, f"{other.home}/f.bin", f"{other.home}/never"], md5=MD5)
@@ -183,7 +183,7 @@ def test_mirrors_are_tried_in_turn_until_one_has_it(
     assert len(server.asked) == len(other.asked) == 1
 
 
-def test_a_second_mirror_goes_on_where_the_first_broke_off(
+def test_a_second_mirror_resumes_the_download_of_the_first(
     tmp_path: Path, server: Server, other: Server
 ) -> None:
     server.cut = 1000
@@ -191,7 +191,7 @@ def test_a_second_mirror_goes_on_where_the_first_broke_off(
     assert other.asked == [("/f.bin", "bytes=1000-")]
 
 
-def test_when_all_mirrors_fail_each_is_named_with_its_reason(
+def test_the_error_names_each_mirror_and_its_reason(
     tmp_path: Path, server: Server, other: Server
 ) -> None:
     server.files["/f.bin"] = b"something else"
@@ -202,9 +202,9 @@ def test_when_all_mirrors_fail_each_is_named_with_its_reason(
         "http://no-such-host.invalid/f.bin",
         (tmp_path / "absent").as_uri(),
     ]
-    with pytest.raises(DataError) as told:
+    with pytest.raises(DataError) as caught:
         fetch(tmp_path / "f.bin", urls, md5=MD5)
-    message = str(told.value)
+    message = str(caught.value)
     assert "\n" not in message
     reasons = [f"instead of {MD5}", "answer 404, Not Found", "connection refused", "no network"]
     for url, reason in zip(urls, [*reasons, "no such file"], strict=True):
@@ -213,9 +213,7 @@ def test_when_all_mirrors_fail_each_is_named_with_its_reason(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_web_page_is_not_taken_for_the_file_and_spares_what_has_arrived(
-    tmp_path: Path, server: Server
-) -> None:
+def test_a_web_page_is_refused_and_keeps_the_partial_file(tmp_path: Path, server: Server) -> None:
     (tmp_path / "f.bin.partial").write_bytes(CONTENT[:1000])
     server.kind = "text/html; charset=utf-8"
     with pytest.raises(DataError, match="a web page instead of the file"):
@@ -223,14 +221,14 @@ def test_a_web_page_is_not_taken_for_the_file_and_spares_what_has_arrived(
     assert (tmp_path / "f.bin.partial").read_bytes() == CONTENT[:1000]
 
 
-def test_an_archive_that_is_none_is_told_at_once(tmp_path: Path, other: Server) -> None:
+def test_a_file_that_is_no_zip_archive_is_refused(tmp_path: Path, other: Server) -> None:
     other.files["/a.zip"] = b"gone fishing"
     with pytest.raises(DataError, match="not a zip archive"):
         fetch(tmp_path / "a.zip", [f"{other.home}/a.zip"])
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_of_this_machine_is_a_mirror(tmp_path: Path) -> None:
+def test_a_local_folder_can_be_a_mirror(tmp_path: Path) -> None:
     (tmp_path / "there").write_bytes(CONTENT)
     (tmp_path / "f.bin.partial").write_bytes(b"begun")
     fetch(tmp_path / "f.bin", [(tmp_path / "there").as_uri()], md5=MD5)
@@ -238,22 +236,22 @@ def test_a_folder_of_this_machine_is_a_mirror(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["ftp://host/f", "/mnt/f", "data:,f", "jar:file:///f", "httpx://f"])
-def test_other_addresses_are_refused(tmp_path: Path, url: str) -> None:
+def test_unsupported_addresses_are_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(DataError, match="begin it with https://"):
         check_url(url)
     with pytest.raises(DataError, match="begin it with https://"):
         fetch(tmp_path / "f.bin", [url])
 
 
-def test_a_file_that_is_not_the_published_one_is_not_overwritten(tmp_path: Path) -> None:
+def test_an_existing_file_with_a_wrong_checksum_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "f.bin").write_bytes(b"mine")
-    with pytest.raises(DataError, match=rf"f\.bin is not the file.*{MD5}.*delete it"):
+    with pytest.raises(DataError, match=rf"f\.bin is not the published file.*{MD5}.*delete it"):
         fetch(tmp_path / "f.bin", [], md5=MD5)
     assert (tmp_path / "f.bin").read_bytes() == b"mine"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_a_full_disk_is_one_sentence_and_no_mirror_is_blamed(
+def test_a_full_disk_is_reported_without_trying_other_mirrors(
     tmp_path: Path, server: Server, other: Server
 ) -> None:
     (tmp_path / "f.bin.partial").symlink_to("/dev/full")
@@ -262,13 +260,13 @@ def test_a_full_disk_is_one_sentence_and_no_mirror_is_blamed(
     assert not other.asked
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"file/f\.bin cannot be written"):
         fetch(tmp_path / "file" / "f.bin", ["http://127.0.0.1/"])
 
 
-def test_an_archive_is_unpacked_and_completed(tmp_path: Path) -> None:
+def test_unpacking_completes_a_folder(tmp_path: Path) -> None:
     archive, folder = tmp_path / "a.zip", tmp_path / "out"
     archive.write_bytes(zipped(**{"one.jpg": b"1", "sub/two.jpg": b"22", "three.jpg": b"333"}))
     seen: list[tuple[str, float, float | None]] = []
@@ -283,7 +281,7 @@ def test_an_archive_is_unpacked_and_completed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../evil", "/evil", "a/../../evil", "..\\evil", "C:\\evil"])
-def test_an_archive_cannot_write_outside_its_folder(tmp_path: Path, name: str) -> None:
+def test_archives_cannot_write_outside_their_folder(tmp_path: Path, name: str) -> None:
     archive = tmp_path / "a.zip"
     archive.write_bytes(zipped(**{"good": b"1", name: b"2"}))
     with pytest.raises(DataError, match="outside its folder"):
@@ -291,7 +289,7 @@ def test_an_archive_cannot_write_outside_its_folder(tmp_path: Path, name: str) -
     assert [file.name for file in tmp_path.iterdir()] == ["a.zip"]
 
 
-def test_a_damaged_archive_is_named_and_leaves_no_damaged_file(tmp_path: Path) -> None:
+def test_a_damaged_archive_leaves_no_damaged_file(tmp_path: Path) -> None:
     archive, content = tmp_path / "a.zip", zipped(one=b"first" * 9, two=b"second" * 9)
     archive.write_bytes(content.replace(b"second", b"secand", 1))
     with pytest.raises(DataError, match=r"a\.zip is damaged.*delete it"):
