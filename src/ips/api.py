@@ -11,29 +11,74 @@ The functions raise `ips.IPSError` with a one-sentence message. They are silent 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ips.errors import ConfigError, DataError, IPSError
 
 if TYPE_CHECKING:
-    import torch
     from rich.console import Console
 
-    from ips.bench.report import Report
+    from ips.bench.memory import bench_memory
+    from ips.bench.read import bench_read
+    from ips.bench.selection import bench_selection
+    from ips.bench.step import bench_step
     from ips.config import Config
     from ips.explain import Explanation
     from ips.predictor import Predictor
-    from ips.pretraining.settings import Settings
+    from ips.pretraining.train import pretrain
+    from ips.slides.coords import Resolution
+    from ips.slides.features import FeatureExtractor
+    from ips.slides.sharing import SlideState
+    from ips.slides.tissue import SlideTissue
 
-Scale = Literal["laptop", "paper"]
+__all__ = [
+    "Evaluation",
+    "ExperimentResult",
+    "ExplainedImage",
+    "ImagePrediction",
+    "bench_memory",
+    "bench_read",
+    "bench_selection",
+    "bench_step",
+    "evaluate",
+    "experiment",
+    "explain",
+    "extract_features",
+    "feature_status",
+    "find_tissue",
+    "predict",
+    "pretrain",
+    "report",
+    "train",
+    "view",
+]
+
+# Functions that do all of their command; imported at first use, so that `import ips.api` is fast.
+_MODULES = {
+    "bench_memory": "ips.bench.memory",
+    "bench_read": "ips.bench.read",
+    "bench_selection": "ips.bench.selection",
+    "bench_step": "ips.bench.step",
+    "pretrain": "ips.pretraining.train",
+}
+
 AnyPath = str | Path
+Scale = Literal["laptop", "paper"]
+OnError = Callable[[IPSError], None]
 
 _GALLERY = 60  # patches in the gallery of a trained run
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'ips.api' has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)
 
 
 @dataclass(frozen=True)
@@ -112,10 +157,11 @@ def evaluate(run: AnyPath, *, console: Console | None = None) -> Evaluation:
         Scores on the test images.
 
     >>> evaluate("runs/demo").scores["majority"]  # doctest: +SKIP
+    0.94
     """
-    from ips.training import evaluate as evaluate_run
+    from ips.training import run as training
 
-    scores, _, config = evaluate_run(Path(run), console=console or _quiet())
+    scores, _, config = training.evaluate(Path(run), console=console or _quiet())
     return _evaluation(Path(run), scores, config)
 
 
@@ -134,7 +180,7 @@ class ImagePrediction:
     explanation: Explanation
 
     def as_dict(self) -> dict[str, Any]:
-        """The prediction as plain values for JSON, patches with most attention first."""
+        """The prediction as plain values for JSON, patches with the most attention first."""
         explanation = self.explanation
         kept = zip(explanation.indices, explanation.coords, explanation.attention, strict=True)
         return {
@@ -158,17 +204,17 @@ def predict(
     *,
     figures: AnyPath | None = None,
     console: Console | None = None,
-    on_error: Callable[[IPSError], None] | None = None,
+    on_error: OnError | None = None,
 ) -> Iterator[ImagePrediction]:
     """Predict images one after the other with a trained model.
 
     Args:
         run: run folder of a trained model.
         images: image files, slides or feature files.
-        figures: folder for a figure of each image with the attention on it.
+        figures: folder for a figure of each image's attention.
         console: console for progress bars.
-        on_error: callback that receives the error of an image that cannot be read; the others
-            are still predicted. By default the error is raised.
+        on_error: callback that receives the error of an image that cannot be read; the other
+            images are still predicted. By default the error is raised.
 
     Yields:
         The prediction of each image.
@@ -180,32 +226,27 @@ def predict(
     from ips.explain.export import output_stems
     from ips.predictor import load
 
-    predictor = load(run)
-    names = [str(image) for image in images]
-    stems: Sequence[str | None] = [None] * len(names)
+    predictor, names = load(run), [str(image) for image in images]
+    targets: Sequence[Path | None] = [None] * len(names)
     if figures is not None:
-        figures = Path(figures)
-        stems = output_stems(names, folder=figures, endings=[".png"], base="-attention")
-        _output_folder(figures, "--figures")
-    for name, stem in zip(names, stems, strict=True):
-        try:
+        folder = Path(figures)
+        stems = output_stems(names, folder=folder, endings=[".png"], base="-attention")
+        targets = [folder / f"{stem}.png" for stem in stems]
+        _make_folder(folder, "--figures")
+    for name, target in zip(names, targets, strict=True):
+        with _errors_to(on_error):
             explanation = _predict_with_progress(predictor, name, console or _quiet())
-        except IPSError as error:
-            if on_error is None:
-                raise
-            on_error(error)
-            continue
-        if figures is not None:
-            draw_attention(
-                Path(figures) / f"{stem}.png",
-                predictions=[explanation],
-                sources=[explanation.source],
-                titles=[explanation.title],
-                names=explanation.names,
-            )
-        probabilities = explanation.probabilities
-        answers = {task: predictor.answer(task, p) for task, p in probabilities.items()}
-        yield ImagePrediction(name, answers, explanation)
+            if target is not None:
+                draw_attention(
+                    target,
+                    predictions=[explanation],
+                    sources=[explanation.source],
+                    titles=[explanation.title],
+                    names=explanation.names,
+                )
+            probabilities = explanation.probabilities
+            answers = {task: predictor.answer(task, p) for task, p in probabilities.items()}
+            yield ImagePrediction(name, answers, explanation)
 
 
 @dataclass(frozen=True)
@@ -239,22 +280,14 @@ def explain(
     task: str | None = None,
     crop: bool = True,
     console: Console | None = None,
-    on_error: Callable[[IPSError], None] | None = None,
+    on_error: OnError | None = None,
 ) -> Iterator[ExplainedImage]:
     """Write the attention of every patch of images, one image after the other.
 
     Args:
-        run: run folder of a trained model.
-        images: image files, slides or feature files.
+        run, images, console, on_error: see `predict`.
         out: output folder.
-        top: number of patches in the gallery.
-        all_patches: write every patch to the GeoJSON, not only the selected patches.
-        task: task whose attention the TIFF shows; the mean over tasks by default.
-        crop: count pixels of GeoJSON and TIFF from the corner of the scanned area, as QuPath does,
-            not from the corner of the whole slide.
-        console: console for progress bars.
-        on_error: callback that receives the error of an image that cannot be read; the others
-            are still explained. By default the error is raised.
+        top, all_patches, task, crop: see `ips.explain.export.write_explanation`.
 
     Yields:
         The files of each image: overlay, gallery, patch classes, CSV, GeoJSON and TIFF.
@@ -272,9 +305,9 @@ def explain(
         raise ConfigError(f"--task {task}: the model has no such task: choose one of {known}")
     names, out = [str(image) for image in images], Path(out)
     stems = output_stems(names, folder=out)
-    _output_folder(out, "--out")
+    _make_folder(out, "--out")
     for name, stem in zip(names, stems, strict=True):
-        try:
+        with _errors_to(on_error):
             explanation = _predict_with_progress(predictor, name, console)
             with progress_bar(console, transient=True) as bar:
                 line = bar.add_task(Path(name).name, total=len(ENDINGS), note="files")
@@ -288,23 +321,14 @@ def explain(
                     crop=crop,
                     progress=partial(bar.advance, line),
                 )
-        except IPSError as error:
-            if on_error is None:
-                raise
-            on_error(error)
-            continue
-        explanation.source.close()
-        answer = explanation.title.removeprefix(f"{explanation.name}: ")
-        notes = omissions(explanation, crop=crop)
-        yield ExplainedImage(name, answer, explanation.patches, stem, files, notes)
+            explanation.source.close()
+            answer = explanation.title.removeprefix(f"{explanation.name}: ")
+            notes = omissions(explanation, crop=crop)
+            yield ExplainedImage(name, answer, explanation.patches, stem, files, notes)
 
 
 def report(
-    run: AnyPath,
-    *,
-    out: AnyPath | None = None,
-    examples: int = 4,
-    console: Console | None = None,
+    run: AnyPath, *, out: AnyPath | None = None, examples: int = 4, console: Console | None = None
 ) -> Path:
     """Write an HTML page about a run: scores with intervals, confusion, calibration, examples.
 
@@ -332,7 +356,7 @@ def view(
     *,
     annotations: AnyPath | None = None,
     port: int = 0,
-    on_ready: Callable[[str], None] | None = None,
+    on_ready: Callable[[str], None] = print,
 ) -> None:
     """Serve the viewer, a page for the browser, until interrupted with Ctrl-C.
 
@@ -342,65 +366,163 @@ def view(
         annotations: GeoJSON or ASAP XML file, or folder of files named like the images; by default
             files beside the images.
         port: port of the page; 0 picks a free one.
-        on_ready: callback that receives the address of the page.
+        on_ready: callback that receives the address of the page; printed by default.
 
-    >>> import webbrowser
-    >>> view("runs/demo", ["slides"], on_ready=webbrowser.open)  # doctest: +SKIP
+    >>> view("runs/demo", ["slides"], port=8000)  # doctest: +SKIP
+    http://127.0.0.1:8000/...
     """
     from ips.predictor import load
     from ips.viewer import Library, find_images, serve
 
-    paths = find_images(Path(image) for image in images)
     outlines = None if annotations is None else Path(annotations)
     if outlines is not None and not outlines.exists():
         raise DataError(f"--annotations {outlines}: there is no such file or folder")
+    paths = find_images(Path(image) for image in images)
     if outlines is not None and outlines.is_file() and len(paths) > 1:
         raise DataError(
             f"--annotations {outlines}: one file for {len(paths)} images: give a folder of files "
             "named like the images"
         )
     library = Library(load(run), Path(run), paths, annotations=outlines)
-    serve(library, port=port, on_ready=on_ready or (lambda address: None))
+    serve(library, port=port, on_ready=on_ready)
 
 
-def pretrain(
-    settings: Settings,
+def find_tissue(
+    slides: Sequence[AnyPath],
     *,
-    run: AnyPath = "runs/pretrain",
-    resume: bool = False,
-    devices: int = 1,
-    workers: int = 0,
+    out: AnyPath,
+    resolution: Resolution | None = None,
+    tissue_level: int | None = None,
     skip_errors: bool = False,
     console: Console | None = None,
-) -> Path | None:
-    """Train an encoder on unlabelled patches with BYOL, and draw nearest neighbours.
+) -> list[SlideTissue]:
+    """Find the patches of slides that contain tissue; finished slides are not read again.
 
     Args:
-        settings: data, encoder and hyper-parameters.
-        run: run folder.
-        resume: continue the run in the run folder, if there is one.
-        devices: number of GPUs, or of CPU processes without a GPU.
-        workers: number of processes that read patches, for each device.
+        slides: slide files, or folders of slides.
+        out: output folder of patch coordinates and thumbnails.
+        resolution: patch size and resolution to read at; 256 px at level 0 by default.
+        tissue_level: pyramid level to search for tissue; by default a coarse one.
         skip_errors: continue without slides that cannot be read.
-        console: console for progress bars and warnings.
+        console: console for the progress bar.
 
     Returns:
-        The file of the encoder, for ``encoder.weights``; None in all but the first process.
+        The number of patches with tissue on each slide.
 
-    >>> from ips.pretraining.settings import Settings
-    >>> pretrain(Settings(data=(Path("slides"),)), run="runs/byol")  # doctest: +SKIP
+    >>> from ips.slides.coords import Resolution
+    >>> find_tissue(["slides"], out="tissue", resolution=Resolution(mpp=0.5))  # doctest: +SKIP
     """
-    from ips.pretraining.train import pretrain as pretrain_encoder
+    from ips.progress import progress_bar
+    from ips.slides.coords import Resolution
+    from ips.slides.listing import list_slides
+    from ips.slides.tissue import find_tissue_in
 
-    return pretrain_encoder(
-        settings,
-        Path(run),
-        resume=resume,
-        console=console or _quiet(),
-        devices=devices,
-        workers=workers,
-        skip_errors=skip_errors,
-    )
+    files = list_slides(Path(slide) for slide in slides)
+    names = [file.name for file in files]
+    with progress_bar(console or _quiet()) as bar:
+        line = bar.add_task("slides", total=len(files), note="")
+
+        def progress(name: str, done: int, total: int) -> None:
+            bar.update(line, completed=names.index(name), note=f"{name} {done / total:.0%}")
+
+        found = find_tissue_in(
+            files,
+            Path(out),
+            resolution=resolution or Resolution(),
+            level=tissue_level,
+            skip_errors=skip_errors,
+            progress=progress,
+        )
+        bar.update(line, completed=len(files), note="")
+    return found
+
+
+def extract_features(
+    slides: Sequence[AnyPath],
+    *,
+    out: AnyPath,
+    extractor: FeatureExtractor,
+    coords: AnyPath | None = None,
+    resolution: Resolution | None = None,
+    skip_errors: bool = False,
+    console: Console | None = None,
+) -> list[SlideState]:
+    """Encode the patches of slides and store their features, one HDF5 file for each slide.
+
+    Finished slides are skipped. Several processes, also on other machines, can share the slides
+    through the output folder.
+
+    Args:
+        slides: slide files, or folders of slides.
+        out: output folder.
+        extractor: the encoder, see `ips.slides.encoder.build_extractor`.
+        coords: folder of patch coordinates written by `find_tissue`, CLAM or TRIDENT; by default
+            all patches of a grid.
+        resolution: patch size and resolution to read at; by default as stored in ``coords``, or
+            256 px at level 0.
+        skip_errors: continue without slides that cannot be read.
+        console: console for progress bars.
+
+    Returns:
+        The state of each slide.
+
+    >>> from ips.slides.encoder import build_extractor
+    >>> extractor = build_extractor("resnet50", weights="imagenet")  # doctest: +SKIP
+    >>> extract_features(["slides"], out="features", extractor=extractor)  # doctest: +SKIP
+    """
+    from ips.progress import progress_bar
+    from ips.slides.coords import Resolution, slide_patches
+    from ips.slides.features import extract_features as extract
+    from ips.slides.listing import list_slides
+
+    files = {file.stem: file for file in list_slides(Path(slide) for slide in slides)}
+    out, resolution = Path(out), resolution or Resolution()
+    with progress_bar(console or _quiet()) as bar:
+        total_line = bar.add_task("slides", total=len(files), note="")
+        slide_line = bar.add_task("patches", total=None, note="")
+
+        def progress(name: str, done: int, total: int) -> None:
+            if not done:
+                finished = sum((out / f"{file}.h5").exists() for file in files)
+                bar.update(total_line, completed=finished)
+                bar.reset(slide_line, total=total, note=name)
+            bar.update(slide_line, completed=done)
+
+        states = extract(
+            files,
+            out,
+            extractor=extractor,
+            open_slide=partial(slide_patches, resolution=resolution, coords=coords),
+            skip_errors=skip_errors,
+            progress=progress,
+        )
+        bar.update(total_line, completed=sum(state.state == "done" for state in states))
+    return states
+
+
+def feature_status(folder: AnyPath, *, slides: Sequence[AnyPath] = ()) -> list[SlideState]:
+    """Return which slides of `extract_features` are done, failed, in progress or left.
+
+    Args:
+        folder: output folder of `extract_features`.
+        slides: slide files, or folders of slides; by default those that were started.
+
+    Returns:
+        The state of each slide.
+
+    >>> feature_status("features")  # doctest: +SKIP
+    [SlideState(name='a', state='done', note='')]
+    """
+    from ips.slides.listing import list_slides
+    from ips.slides.sharing import SharedFolder
+
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ConfigError(
+            f"{folder}: there is no such folder: give the folder of ips slides features"
+        )
+    names = [file.stem for file in list_slides(Path(slide) for slide in slides)]
+    return SharedFolder(folder).states(names or None)
 
 
 @dataclass(frozen=True)
@@ -465,135 +587,6 @@ def experiment(
     return ExperimentResult(*run_experiment(plan, console=console or _quiet()))
 
 
-def bench_selection(
-    *,
-    cases: Sequence[str] | None = None,
-    rounds: int = 3,
-    batch: int | None = None,
-    device: str | None = None,
-    quick: bool = False,
-    on_message: Callable[[str], None] | None = None,
-) -> Report:
-    """Measure the selection step: its speed, and whether it selects the same patches.
-
-    Args:
-        cases: of ``megapixel-mnist``, ``dense`` and ``features``; all by default.
-        rounds: number of timed runs.
-        batch: number of images; 16 by default.
-        device: ``cpu`` or ``cuda``; the GPU by default, if there is one.
-        quick: tiny sizes for a test; the numbers mean nothing.
-        on_message: callback that receives a line for every measurement.
-
-    Returns:
-        Measurements as a table, a figure and JSON: see `Report.save`.
-
-    >>> bench_selection(quick=True).save(Path("runs/bench"))  # doctest: +SKIP
-    """
-    from ips.bench import selection
-
-    return selection.bench_selection(
-        cases or selection.CASES,
-        rounds=rounds,
-        batch=batch,
-        device=_device(device),
-        quick=quick,
-        log=on_message or _ignore,
-    )
-
-
-def bench_step(
-    *,
-    rounds: int = 3,
-    batch: int = 16,
-    device: str | None = None,
-    quick: bool = False,
-    on_message: Callable[[str], None] | None = None,
-) -> Report:
-    """Measure a whole training step on megapixel MNIST; arguments as in `bench_selection`."""
-    from ips.bench import step
-
-    return step.bench_step(
-        rounds=rounds,
-        batch=batch,
-        device=_device(device),
-        quick=quick,
-        log=on_message or _ignore,
-    )
-
-
-def bench_memory(
-    images: AnyPath,
-    *,
-    sides: Sequence[int] | None = None,
-    arms: Sequence[str] | None = None,
-    batch: int = 4,
-    width: int = 64,
-    limit_gb: float = 6.0,
-    quick: bool = False,
-    on_message: Callable[[str], None] | None = None,
-) -> Report:
-    """Measure the peak memory of a training step against the size of the images on disk.
-
-    Args:
-        images: folder for the images that are generated; a later call reuses them.
-        sides: sides of the images in pixels; 1,000 to 10,000 by default.
-        arms: of ``eager``, ``sequential``, ``lazy`` and ``cnn``; all by default.
-        batch: number of images of a step.
-        width: number of channels of the first encoder stage.
-        limit_gb: memory limit in GB above which the CNN is not run.
-        quick: tiny sizes for a test; the numbers mean nothing.
-        on_message: callback that receives a line for every measurement.
-
-    Returns:
-        Measurements as a table, a figure and JSON: see `Report.save`.
-
-    >>> bench_memory("runs/bench/images", quick=True).rows  # doctest: +SKIP
-    """
-    from ips.bench import memory
-
-    unknown = [name for name in arms or [] if name not in memory.ARMS]
-    if unknown:
-        raise ConfigError(f"--arm {unknown[0]}: expected one of {', '.join(memory.ARMS)}")
-    return memory.bench_memory(
-        Path(images),
-        sides=sides or memory.SIDES,
-        arms=arms or memory.ARMS,
-        batch=batch,
-        width=width,
-        limit_gb=limit_gb,
-        quick=quick,
-        log=on_message or _ignore,
-    )
-
-
-def bench_read(
-    *,
-    side: int = 4096,
-    patch: int = 128,
-    rounds: int = 3,
-    quick: bool = False,
-    on_message: Callable[[str], None] | None = None,
-) -> Report:
-    """Measure the patches per second of every image reader, and the gain from reading ahead.
-
-    Args:
-        side: side of the image in pixels.
-        patch: side of a patch in pixels.
-        rounds: number of timed runs.
-        quick: tiny sizes for a test; the numbers mean nothing.
-        on_message: callback that receives a line for every measurement.
-
-    Returns:
-        Measurements as a table, a figure and JSON: see `Report.save`.
-
-    >>> bench_read(quick=True).rows  # doctest: +SKIP
-    """
-    from ips.bench import read
-
-    log = on_message or _ignore
-    return read.bench_read(side=side, patch=patch, rounds=rounds, quick=quick, log=log)
-
-
 def _evaluation(run: Path, scores: dict[str, float], config: Config) -> Evaluation:
     from ips.tasks import build_tasks
 
@@ -606,9 +599,9 @@ def _predict_with_progress(predictor: Predictor, image: str, console: Console) -
 
     total = len(predictor.open(image))
     with progress_bar(console, transient=True) as bar:
-        task = bar.add_task(Path(image).name, total=total, note="patches")
+        line = bar.add_task(Path(image).name, total=total, note="patches")
         try:
-            return predictor.predict(image, progress=lambda done: bar.update(task, completed=done))
+            return predictor.predict(image, progress=lambda done: bar.update(line, completed=done))
         except KeyboardInterrupt:
             kept = predictor.unfinished(image)
             if kept is None:
@@ -618,34 +611,25 @@ def _predict_with_progress(predictor: Predictor, image: str, console: Console) -
             ) from None
 
 
-def _output_folder(folder: Path, option: str) -> Path:
+@contextmanager
+def _errors_to(callback: OnError | None) -> Iterator[None]:
+    """Pass an IPSError inside the block to the callback; without a callback, raise it."""
+    try:
+        yield
+    except IPSError as error:
+        if callback is None:
+            raise
+        callback(error)
+
+
+def _make_folder(folder: Path, option: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
         raise ConfigError(f"{option} {folder}: that is a file: give a folder") from error
-    return folder
-
-
-def _device(name: str | None) -> torch.device:
-    """The device of that name; by default the GPU of this torchrun process, or the CPU."""
-    import torch
-
-    if name not in (None, "cpu", "cuda"):
-        raise ConfigError(f"--device {name}: expected cpu or cuda")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("--device cuda: no GPU is available, use cpu")
-    if name == "cpu" or not torch.cuda.is_available():
-        return torch.device("cpu")
-    # A process may see only one of several GPUs, and there may be more processes than GPUs.
-    rank = int(os.environ.get("LOCAL_RANK", "0"))
-    return torch.device("cuda", rank % torch.cuda.device_count())
 
 
 def _quiet() -> Console:
     from rich.console import Console
 
     return Console(quiet=True)
-
-
-def _ignore(message: str) -> None:
-    pass

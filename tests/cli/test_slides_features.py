@@ -15,9 +15,9 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from ips.cli import app
-from ips.cli.slides_features import _device
 from ips.nn import thin_resnet
 from ips.patches import open_features
+from ips.slides.encoder import default_device
 from tests.nn import fake_timm
 from tests.patches import feature_files as layouts
 
@@ -77,9 +77,9 @@ def test_status(slides: Path, tmp_path: Path) -> None:
     words = ("slides", "features", slides / "a.tif", "--out", out, "--patch-size", 64, *THIN)
     assert invoke(*words)[0] == 0
     (out / "b.claim").write_text('{"host": "node7", "pid": 12}')
-    assert "1 done, 1 being worked on" in invoke("slides", "status", out)[1]
+    assert "1 done, 1 in progress" in invoke("slides", "status", out)[1]
     said = invoke("slides", "status", out, slides)[1]
-    assert "1 done, 1 being worked on, 1 left" in said
+    assert "1 done, 1 in progress, 1 left" in said
     assert "process 12 on node7" in said
     assert "there is no such folder" in refused("slides", "status", tmp_path / "none")
 
@@ -124,7 +124,7 @@ def test_weights_say_what_they_are_of(slides: Path, tmp_path: Path) -> None:
     [
         (["--encoder", "resnet50"], "needs --weights: a file, imagenet or hub:OWNER/REPO"),
         (["--encoder", "resnet51"], "choose one of resnet18, resnet50, thin-resnet"),
-        ([*THIN, "--mean", "0.5,red"], "--mean 0.5,red: expected a number, or three"),
+        ([*THIN, "--mean", "0.5,red"], "--mean 0.5,red: expected one number, or three"),
         (["--weights", "none.pth"], "none.pth: there is no such weights file"),
         (["--encoder", "hub:a/b", "--weights", "hub:c/d"], "are two different models"),
     ],
@@ -138,10 +138,10 @@ def test_processes_take_turns_with_the_gpus(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
-    assert _device() == "cuda:0"
+    assert default_device() == torch.device("cuda:0")
     for rank, device in (("1", "cuda:1"), ("3", "cuda:1"), ("2", "cuda:0")):
         monkeypatch.setenv("LOCAL_RANK", rank)
-        assert _device() == device
+        assert default_device() == torch.device(device)
 
 
 @pytest.mark.parametrize(

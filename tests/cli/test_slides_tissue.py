@@ -7,11 +7,10 @@ import pytest
 import tifffile
 from PIL import Image
 
-from ips.cli import slides
 from ips.images import open_image
 from ips.patches.tissue import load_tissue
 from ips.slides.listing import list_slides
-from ips.slides.tissue import tissue_file
+from ips.slides.tissue import GREEN, tissue_file
 from tests.command import Outcome
 
 
@@ -73,7 +72,7 @@ def test_thumbnail_shows_what_was_kept(folder: Path, tmp_path: Path) -> None:
     with Image.open(out / "thumbnails" / "a.png") as picture:
         drawn = np.asarray(picture)
     assert drawn.shape == (512, 640, 3)  # never enlarged
-    green = (drawn == slides._GREEN).all(axis=-1)
+    green = (drawn == GREEN).all(axis=-1)
     y, x = np.nonzero(green)
     assert (x.min(), x.max() + 1, y.min(), y.max() + 1) == (192, 448, 64, 320)
     with open_image(folder / "a.tif") as image:
@@ -155,4 +154,4 @@ def test_an_interruption_says_how_to_go_on(
     monkeypatch.setattr("ips.slides.tissue.tissue_patches", interrupted)
     outcome = Outcome("slides", "tissue", folder, "--out", tmp_path / "out", *WORDS)
     assert outcome.code == 130
-    assert "goes on where this stopped" in outcome.err
+    assert "run the same command again to continue" in outcome.err

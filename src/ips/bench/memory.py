@@ -14,8 +14,9 @@ from ips.bench.figures import memory_lines
 from ips.bench.memory_step import measure_step
 from ips.bench.peak import Peak, run_in_new_process
 from ips.bench.report import Report, report_name
-from ips.bench.timing import Log
+from ips.bench.timing import Log, ignore
 from ips.data.synthetic.megapixel_mnist import SMALLEST_SIDE, MegapixelMNIST
+from ips.errors import ConfigError
 from ips.files import atomic_path
 
 ARMS = ("eager", "sequential", "lazy", "cnn")
@@ -33,7 +34,7 @@ def bench_memory(
     width: int = 64,
     limit_gb: float = 6.0,
     quick: bool = False,
-    log: Log,
+    log: Log = ignore,
 ) -> Report:
     """Measure the peak memory of each arm at each side, as the median of three new CPU processes.
 
@@ -47,6 +48,9 @@ def bench_memory(
         quick: use tiny images and models to try the benchmark; the numbers mean nothing.
         log: callback that receives a line of text after every measurement.
     """
+    unknown = [arm for arm in arms if arm not in ARMS]
+    if unknown:
+        raise ConfigError(f"--arm {unknown[0]}: expected one of {', '.join(ARMS)}")
     sides = sorted(QUICK_SIDES if quick else sides)
     keep, width = (4, 16) if quick else (100, width)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from ips.bench.cases import multiscale_noise
 from ips.bench.figures import grouped_bars
 from ips.bench.report import Report
-from ips.bench.timing import Log, run_alternating
+from ips.bench.timing import Log, ignore, run_alternating
 from ips.images import Image, open_image
 from ips.images.slide import SlideImage
 from ips.nn import evaluating, resnet18
@@ -30,7 +30,7 @@ _CPU = torch.device("cpu")
 
 
 def bench_read(
-    *, side: int = 4096, patch: int = 128, rounds: int = 3, quick: bool = False, log: Log
+    *, side: int = 4096, patch: int = 128, rounds: int = 3, quick: bool = False, log: Log = ignore
 ) -> Report:
     """Read all patches of the same picture from each kind of file.
 

@@ -16,7 +16,7 @@ from ips.bench.comparison import compare_arms, table_rows
 from ips.bench.features import compare_on_features
 from ips.bench.figures import ratio_bars
 from ips.bench.report import Report, report_name
-from ips.bench.timing import Log
+from ips.bench.timing import Log, ignore, pick_device
 from ips.nn import embedding
 
 CASES = ("megapixel-mnist", "dense", "features")
@@ -27,9 +27,9 @@ def bench_selection(
     *,
     rounds: int = 3,
     batch: int | None = None,
-    device: torch.device,
+    device: torch.device | str | None = None,
     quick: bool = False,
-    log: Log,
+    log: Log = ignore,
 ) -> Report:
     """Measure the select step in each case.
 
@@ -37,11 +37,11 @@ def bench_selection(
         cases: names from ``CASES``.
         rounds: number of timed runs of every arm.
         batch: number of images, 16 by default as in the paper. The case ``features`` has one bag.
-        device: device to run on.
+        device: ``cpu`` or ``cuda``; the GPU by default, if there is one.
         quick: use tiny images and models to try the benchmark; the times mean nothing.
         log: callback that receives a line of text after every run.
     """
-    batch = batch or (2 if quick else 16)
+    batch, device = batch or (2 if quick else 16), pick_device(device)
     results = []
     for name in cases:
         log(f"{name}: preparing")

@@ -13,17 +13,27 @@ from ips.bench.cases import megapixel_mnist_case, train_step, update_weights
 from ips.bench.comparison import compare_arms, table_rows
 from ips.bench.figures import ratio_bars
 from ips.bench.report import Report
-from ips.bench.timing import Log
+from ips.bench.timing import Log, ignore, pick_device
 
 
 def bench_step(
-    *, rounds: int = 3, batch: int = 16, device: torch.device, quick: bool = False, log: Log
+    *,
+    rounds: int = 3,
+    batch: int = 16,
+    device: torch.device | str | None = None,
+    quick: bool = False,
+    log: Log = ignore,
 ) -> Report:
     """Measure selection, forward, backward and AdamW on megapixel MNIST at 1,500 px.
 
     The arms start from the same weights and see the same batch. After the first update their
     weights differ by rounding, so the selections are compared at the untimed first step.
+
+    Args:
+        rounds, device, quick, log: see `bench_selection`.
+        batch: number of images in a step.
     """
+    device = pick_device(device)
     log("megapixel-mnist: preparing")
     case = megapixel_mnist_case(batch=batch, device=device, quick=quick)
     paper = PaperIPS(case.net)

@@ -10,8 +10,25 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
+from ips.errors import ConfigError
+
 Result = TypeVar("Result")
 Log = Callable[[str], None]
+
+
+def ignore(message: str) -> None:
+    """Discard a message: the default of ``log``."""
+
+
+def pick_device(device: torch.device | str | None) -> torch.device:
+    """The given device; by default the GPU, if there is one."""
+    if isinstance(device, torch.device):
+        return device
+    if device not in (None, "cpu", "cuda"):
+        raise ConfigError(f"--device {device}: expected cpu or cuda")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("--device cuda: no GPU is available, use cpu")
+    return torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 class Clock:

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
+from typer import Option
 
 from ips.errors import ImageError, IPSError, PatchError
 
@@ -32,7 +33,7 @@ _state = {"debug": False}
 
 @app.callback()
 def _options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of errors")] = False,
+    debug: Annotated[bool, Option("--debug", help="Show the traceback of errors")] = False,
 ) -> None:
     _state["debug"] = debug
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from ips import api
 from ips.cli.app import app, print_message, print_table, report_errors
@@ -20,12 +21,12 @@ bench = typer.Typer(
 )
 app.add_typer(bench, name="bench")
 
-Out = Annotated[Path, typer.Option(metavar="DIR", help="Output folder of JSON files and figures")]
+Out = Annotated[Path, Option(metavar="DIR", help="Output folder of JSON files and figures")]
 Quick = Annotated[
-    bool, typer.Option("--quick", help="Use tiny sizes for a test; the numbers mean nothing")
+    bool, Option("--quick", help="Use tiny sizes for a test; the numbers mean nothing")
 ]
-Rounds = Annotated[int, typer.Option(min=1, help="Number of timed runs")]
-Device = Annotated[str | None, typer.Option(help="cpu or cuda; the GPU by default, if available")]
+Rounds = Annotated[int, Option(min=1, help="Number of timed runs")]
+Device = Annotated[str | None, Option(help="cpu or cuda; the GPU by default, if available")]
 _OUT = Path("runs/bench")
 
 
@@ -44,21 +45,16 @@ def selection(
     quick: Quick = False,
     rounds: Rounds = 3,
     case: Annotated[
-        list[Case] | None, typer.Option(help="Input to select from; repeatable, all by default")
+        list[Case] | None, Option(help="Input to select from; repeatable, all by default")
     ] = None,
-    batch: Annotated[
-        int | None, typer.Option(min=1, help="Number of images; 16 by default")
-    ] = None,
+    batch: Annotated[int | None, Option(min=1, help="Number of images; 16 by default")] = None,
     device: Device = None,
 ) -> None:
     """Measure the selection step: speed, and whether it selects the same patches."""
+    from ips.bench.selection import CASES
+
     report = api.bench_selection(
-        cases=case,
-        rounds=rounds,
-        batch=batch,
-        device=device,
-        quick=quick,
-        on_message=print_message,
+        case or CASES, rounds=rounds, batch=batch, device=device, quick=quick, log=print_message
     )
     _save(report, out)
 
@@ -69,12 +65,12 @@ def step(
     out: Out = _OUT,
     quick: Quick = False,
     rounds: Rounds = 3,
-    batch: Annotated[int, typer.Option(min=1, help="Number of images of a step")] = 16,
+    batch: Annotated[int, Option(min=1, help="Number of images of a step")] = 16,
     device: Device = None,
 ) -> None:
     """Measure a whole training step on megapixel MNIST."""
     report = api.bench_step(
-        rounds=rounds, batch=batch, device=device, quick=quick, on_message=print_message
+        rounds=rounds, batch=batch, device=device, quick=quick, log=print_message
     )
     _save(report, out)
 
@@ -85,23 +81,21 @@ def memory(
     out: Out = _OUT,
     quick: Quick = False,
     sides: Annotated[
-        str, typer.Option(metavar="PX,PX,…", help="Sides of the images in pixels")
+        str, Option(metavar="PX,PX,…", help="Sides of the images in pixels")
     ] = "1000,2000,4000,6000,8000,10000",
     arm: Annotated[
         list[str] | None,
-        typer.Option(help="One of eager, sequential, lazy, cnn; repeatable, all by default"),
+        Option(help="One of eager, sequential, lazy, cnn; repeatable, all by default"),
     ] = None,
-    batch: Annotated[
-        int, typer.Option(min=1, help="Number of images of a step; 16 in the paper")
-    ] = 4,
-    width: Annotated[
-        int, typer.Option(min=1, help="Number of channels of the first encoder stage")
-    ] = 64,
+    batch: Annotated[int, Option(min=1, help="Number of images of a step; 16 in the paper")] = 4,
+    width: Annotated[int, Option(min=1, help="Number of channels of the first encoder stage")] = 64,
     limit_gb: Annotated[
-        float, typer.Option(help="Memory limit in GB above which the CNN is not run")
+        float, Option(help="Memory limit in GB above which the CNN is not run")
     ] = 6.0,
 ) -> None:
     """Measure the peak memory of a training step against the size of the images on disk."""
+    from ips.bench.memory import ARMS
+
     try:
         numbers = [int(part) for part in sides.split(",")]
     except ValueError:
@@ -109,12 +103,12 @@ def memory(
     report = api.bench_memory(
         out / "images",
         sides=numbers,
-        arms=arm,
+        arms=arm or ARMS,
         batch=batch,
         width=width,
         limit_gb=limit_gb,
         quick=quick,
-        on_message=print_message,
+        log=print_message,
     )
     _save(report, out)
 
@@ -125,13 +119,11 @@ def read(
     out: Out = _OUT,
     quick: Quick = False,
     rounds: Rounds = 3,
-    side: Annotated[int, typer.Option(min=1024, help="Side of the image in pixels")] = 4096,
-    patch: Annotated[int, typer.Option(min=2, max=1024, help="Side of a patch in pixels")] = 128,
+    side: Annotated[int, Option(min=1024, help="Side of the image in pixels")] = 4096,
+    patch: Annotated[int, Option(min=2, max=1024, help="Side of a patch in pixels")] = 128,
 ) -> None:
     """Measure the patches per second of every image reader, and the gain from reading ahead."""
-    report = api.bench_read(
-        side=side, patch=patch, rounds=rounds, quick=quick, on_message=print_message
-    )
+    report = api.bench_read(side=side, patch=patch, rounds=rounds, quick=quick, log=print_message)
     _save(report, out)
 
 

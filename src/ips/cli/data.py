@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from ips.cli.app import app, err, interrupt_hint, print_message, report_errors
 from ips.cli.options import NewFolder, PlacementSeed
@@ -18,29 +19,26 @@ if TYPE_CHECKING:
 data = typer.Typer(help="Generate or download a data set.", no_args_is_help=True)
 app.add_typer(data, name="data")
 
-TrainImages = Annotated[int, typer.Option(min=0, help="Number of training images")]
-TestImages = Annotated[int, typer.Option(min=0, help="Number of test images")]
+TrainImages = Annotated[int, Option(min=0, help="Number of training images")]
+TestImages = Annotated[int, Option(min=0, help="Number of test images")]
 
 
 @data.command("megapixel-mnist")
 @report_errors
 def megapixel_mnist(
     folder: NewFolder,
-    side: Annotated[int, typer.Option(help="Side of an image in pixels")] = 1500,
+    side: Annotated[int, Option(help="Side of an image in pixels")] = 1500,
     train: TrainImages = 5000,
     test: TestImages = 1000,
     seed: PlacementSeed = 0,
     noise: Annotated[
-        int | None,
-        typer.Option(help="Number of noise patterns on an image; side / 30 by default"),
+        int | None, Option(help="Number of noise patterns on an image; side / 30 by default")
     ] = None,
     digits: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder of MNIST's IDX files, to use all of its digits"),
+        Option(metavar="DIR", help="Folder of MNIST's IDX files, to use all of its digits"),
     ] = None,
-    png: Annotated[
-        int, typer.Option(min=0, help="Number of test images to write as PNG files too")
-    ] = 0,
+    png: Annotated[int, Option(min=0, help="Number of test images to write as PNG files too")] = 0,
 ) -> None:
     """Place five digits among noise on large images; sizes and counts of the paper by default."""
     from ips.data.synthetic.megapixel_mnist_files import (
@@ -70,8 +68,8 @@ def megapixel_mnist(
 @report_errors
 def road_signs(
     folder: NewFolder,
-    width: Annotated[int, typer.Option(help="Width of an image in pixels")] = 400,
-    height: Annotated[int, typer.Option(help="Height of an image in pixels")] = 300,
+    width: Annotated[int, Option(help="Width of an image in pixels")] = 400,
+    height: Annotated[int, Option(help="Height of an image in pixels")] = 300,
     train: TrainImages = 1500,
     test: TestImages = 400,
     seed: PlacementSeed = 0,
@@ -84,13 +82,7 @@ def road_signs(
 
     with _progress(train + test, "images") as progress:
         write_road_signs(
-            folder,
-            width=width,
-            height=height,
-            train=train,
-            test=test,
-            seed=seed,
-            progress=progress,
+            folder, width=width, height=height, train=train, test=test, seed=seed, progress=progress
         )
     print_message(f"{folder}: {train:,} + {test:,} images of {width:,} x {height:,} px")
     if train:
@@ -104,7 +96,7 @@ def traffic_signs(
     folder: NewFolder,
     mirror: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="URL",
             help="Address of a copy of Set1/ and Set2/, tried before the original; repeatable",
         ),
@@ -133,9 +125,9 @@ def traffic_signs(
 def tissue_slides(
     folder: NewFolder,
     count: Annotated[
-        int, typer.Option(help="Number of slides; every other one has abnormal nuclei")
+        int, Option(help="Number of slides; every other one has abnormal nuclei")
     ] = 60,
-    side: Annotated[int, typer.Option(help="Side of a slide in pixels, a multiple of 256")] = 4096,
+    side: Annotated[int, Option(help="Side of a slide in pixels, a multiple of 256")] = 4096,
     seed: PlacementSeed = 0,
 ) -> None:
     """Draw slides of stained tissue, half of them with a few abnormal nuclei, and their outlines.
@@ -155,17 +147,15 @@ def tissue_slides(
 @report_errors
 def camelyon16(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder with training/ and testing/ in it")
+        Path, Argument(metavar="FOLDER", help="Folder with training/ and testing/ in it")
     ],
     features: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="DIR", help="Folder of `ips slides features`, to train on features, not pixels"
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="CSV", help="Table to write")] = Path(
-        "camelyon16.csv"
-    ),
+    out: Annotated[Path, Option(metavar="CSV", help="Table to write")] = Path("camelyon16.csv"),
 ) -> None:
     """Write a table of CAMELYON16 to train on: labels, official split, known errors corrected.
 

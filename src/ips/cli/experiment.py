@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from ips import api
 from ips.cli.app import app, err, fail, interrupt_hint, print_message, print_table, report_errors
@@ -16,32 +16,32 @@ from ips.cli.options import Scale, Settings
 @report_errors
 def experiment(
     name: Annotated[
-        str | None, typer.Argument(help="Name of an experiment; without it, all are listed")
+        str | None, Argument(help="Name of an experiment; without it, all are listed")
     ] = None,
     scale: Annotated[
-        Scale, typer.Option(help="Scale of the recipes: for a laptop, or as in the paper")
+        Scale, Option(help="Scale of the recipes: for a laptop, or as in the paper")
     ] = "laptop",
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of trainings of each row; as in the paper by default"),
+        Option(min=1, help="Number of trainings of each row; as in the paper by default"),
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(metavar="M,M,…", help="Methods to run, such as ips,rps,cnn")
+        str | None, Option(metavar="M,M,…", help="Methods to run, such as ips,rps,cnn")
     ] = None,
     part: Annotated[
         Literal["all", "scores", "costs"],
-        typer.Option(help="Train for scores, measure the costs of a training step, or both"),
+        Option(help="Train for scores, measure the costs of a training step, or both"),
     ] = "all",
     settings: Settings = None,
     steps: Annotated[
         int,
-        typer.Option(
+        Option(
             min=3, help="Number of training steps of a measurement; first and last are not counted"
         ),
     ] = 4,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Output folder; runs/experiments/NAME-SCALE by default"),
+        Option(metavar="DIR", help="Output folder; runs/experiments/NAME-SCALE by default"),
     ] = None,
 ) -> None:
     """Reproduce a table or figure of the paper. The same command continues an interrupted run."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from ips import api
 from ips.cli.app import app, err, print_message, print_table, report_errors
@@ -21,10 +22,10 @@ from ips.errors import IPSError
 def predict(
     run: RunFolder,
     images: Images,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print JSON instead of a table")] = False,
     figures: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Output folder for a figure of each image's attention"),
+        Option(metavar="DIR", help="Output folder for a figure of each image's attention"),
     ] = None,
 ) -> None:
     """Predict the classes of images, and show the position of the most important patch.
@@ -51,20 +52,20 @@ def explain(
     run: RunFolder,
     images: Images,
     out: OutFolder,
-    top: Annotated[int, typer.Option(min=1, max=200, help="Number of patches in the gallery")] = 24,
+    top: Annotated[int, Option(min=1, max=200, help="Number of patches in the gallery")] = 24,
     all_patches: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--all-patches", help="Write every patch to the GeoJSON, not only the selected ones"
         ),
     ] = False,
     task: Annotated[
         str | None,
-        typer.Option(help="Task whose attention the TIFF shows; the mean over tasks by default"),
+        Option(help="Task whose attention the TIFF shows; the mean over tasks by default"),
     ] = None,
     no_crop: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--no-crop",
             help="Count the pixels of GeoJSON and TIFF from the corner of the whole slide; by "
             "default from the corner of its scanned area, as QuPath does",
@@ -108,14 +109,10 @@ def explain(
 def report(
     run: RunFolder,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="HTML file to write; RUN/report.html by default"),
+        Path | None, Option(metavar="FILE", help="HTML file to write; RUN/report.html by default")
     ] = None,
     examples: Annotated[
-        int,
-        typer.Option(
-            min=1, max=20, help="Number of correct and of wrong test images to show, each"
-        ),
+        int, Option(min=1, max=20, help="Number of correct and of wrong test images to show, each")
     ] = 4,
 ) -> None:
     """Write an HTML page about a run: scores with intervals, confusion, calibration, examples.
@@ -132,20 +129,18 @@ def report(
 def view(
     run: RunFolder,
     images: Annotated[
-        list[Path], typer.Argument(metavar="IMAGE...", help="Image files, or folders of images")
+        list[Path], Argument(metavar="IMAGE...", help="Image files, or folders of images")
     ],
     annotations: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="PATH",
             help="GeoJSON or ASAP XML annotations: a file, or a folder of files named like the "
             "images; by default those beside the images",
         ),
     ] = None,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the page; 0 picks a free one")
-    ] = 0,
-    browser: Annotated[bool, typer.Option(help="Open the page in a browser")] = True,
+    port: Annotated[int, Option(min=0, max=65535, help="Port of the page; 0 picks a free one")] = 0,
+    browser: Annotated[bool, Option(help="Open the page in a browser")] = True,
 ) -> None:
     """Show images in the browser with the attention and the predictions of a trained model.
 

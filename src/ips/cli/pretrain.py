@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 from ips import api
 from ips.cli.app import app, err, interrupt_hint, print_message, report_errors, skip_errors_hint
@@ -17,64 +17,58 @@ from ips.cli.options import Coords, Level, Magnification, Mpp, PatchSize, Resume
 def pretrain(
     data: Annotated[
         list[Path],
-        typer.Argument(
+        Argument(
             metavar="DATA...",
             help="Images or slides, folders of them, or CSV files with a path column",
         ),
     ],
-    run: Annotated[Path, typer.Option(metavar="DIR", help="Run folder")] = Path("runs/pretrain"),
+    run: Annotated[Path, Option(metavar="DIR", help="Run folder")] = Path("runs/pretrain"),
     coords: Coords = None,
     encoder: Annotated[
-        str, typer.Option(help="Encoder to train: resnet18, resnet50 or thin-resnet")
+        str, Option(help="Encoder to train: resnet18, resnet50 or thin-resnet")
     ] = "resnet50",
-    stages: Annotated[int, typer.Option(min=1, max=4, help="Number of encoder stages")] = 4,
-    width: Annotated[
-        int, typer.Option(min=1, help="Number of channels of the first encoder stage")
-    ] = 64,
+    stages: Annotated[int, Option(min=1, max=4, help="Number of encoder stages")] = 4,
+    width: Annotated[int, Option(min=1, help="Number of channels of the first encoder stage")] = 64,
     patch_size: PatchSize = None,
     level: Level = None,
     mpp: Mpp = None,
     magnification: Magnification = None,
     patches_per_slide: Annotated[
-        int, typer.Option(min=1, help="Number of patches sampled from each slide in every epoch")
+        int, Option(min=1, help="Number of patches sampled from each slide in every epoch")
     ] = 1000,
     epochs: Annotated[
-        int, typer.Option(min=1, help="Number of epochs; a tenth of them, at most 10, are warm-up")
+        int, Option(min=1, help="Number of epochs; a tenth of them, at most 10, are warm-up")
     ] = 500,
     batch: Annotated[
-        int, typer.Option(min=1, help="Number of patches of a step, on all devices together")
+        int, Option(min=1, help="Number of patches of a step, on all devices together")
     ] = 256,
     optimizer: Annotated[
         Literal["lars", "adamw"],
-        typer.Option(help="Optimizer: lars as published, adamw for small batches"),
+        Option(help="Optimizer: lars as published, adamw for small batches"),
     ] = "lars",
     lr: Annotated[
         float | None,
-        typer.Option(
-            help="Peak learning rate; by default 0.2 x batch / 256 for lars, 0.001 for adamw"
-        ),
+        Option(help="Peak learning rate; by default 0.2 x batch / 256 for lars, 0.001 for adamw"),
     ] = None,
     tau: Annotated[
-        float,
-        typer.Option(help="Decay of the moving average at the start; use 0.99 for short runs"),
+        float, Option(help="Decay of the moving average at the start; use 0.99 for short runs")
     ] = 0.996,
     hidden: Annotated[
-        int, typer.Option(min=1, help="Number of hidden units of projector and predictor")
+        int, Option(min=1, help="Number of hidden units of projector and predictor")
     ] = 4096,
-    projection: Annotated[int, typer.Option(min=1, help="Size of the projection")] = 256,
+    projection: Annotated[int, Option(min=1, help="Size of the projection")] = 256,
     seed: Annotated[
-        int, typer.Option(min=0, max=2**31, help="Random seed of weights, patches and views")
+        int, Option(min=0, max=2**31, help="Random seed of weights, patches and views")
     ] = 0,
     precision: Annotated[
         Literal["32-true", "16-mixed", "bf16-mixed"],
-        typer.Option(help="Floating-point precision of training"),
+        Option(help="Floating-point precision of training"),
     ] = "32-true",
     devices: Annotated[
-        int, typer.Option(min=1, help="Number of GPUs, or of CPU processes without a GPU")
+        int, Option(min=1, help="Number of GPUs, or of CPU processes without a GPU")
     ] = 1,
     workers: Annotated[
-        int,
-        typer.Option(min=0, help="Number of processes that read patches; use several with a GPU"),
+        int, Option(min=0, help="Number of processes that read patches; use several with a GPU")
     ] = 0,
     skip_errors: SkipErrors = False,
     resume: Resume = False,
@@ -112,7 +106,7 @@ def pretrain(
     with interrupt_hint(hint), skip_errors_hint(skip_errors=skip_errors):
         file = api.pretrain(
             settings,
-            run=run,
+            run,
             resume=resume,
             devices=devices,
             workers=workers,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from ips.cli.app import app, print_table, report_errors
 from ips.cli.options import Scale
@@ -32,10 +33,8 @@ def list_recipes(context: typer.Context) -> None:
 @recipes.command()
 @report_errors
 def show(
-    recipe: Annotated[str, typer.Argument(help="Name of a recipe, or a YAML file")],
-    scale: Annotated[
-        Scale | None, typer.Option(help="Scale of the recipe; laptop by default")
-    ] = None,
+    recipe: Annotated[str, Argument(help="Name of a recipe, or a YAML file")],
+    scale: Annotated[Scale | None, Option(help="Scale of the recipe; laptop by default")] = None,
 ) -> None:
     """Print every setting with its help: `ips recipes show megapixel-mnist > mine.yaml`."""
     from ips.config import describe, parse_config

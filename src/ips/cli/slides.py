@@ -1,121 +1,200 @@
-"""`ips slides`: from whole slides to what is in them, one step a command."""
+"""`ips slides`: find the tissue of whole slides, and store the features of their patches."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
-from ips.cli.app import app, err, print_message, print_table, report_errors
+from ips import api
+from ips.cli import options
+from ips.cli.app import (
+    app,
+    err,
+    interrupt_hint,
+    print_message,
+    print_table,
+    report_errors,
+    skip_errors_hint,
+)
+from ips.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ips.patches.tissue import Tissue
+    from ips.slides.sharing import SlideState, State
 
 slides = typer.Typer(
-    help="Prepare whole slides: find their tissue, store their features.", no_args_is_help=True
+    help="Prepare whole slides: find their tissue, and store features.", no_args_is_help=True
 )
 app.add_typer(slides, name="slides")
-
-_SIDE = 1024  # of a thumbnail, in pixels
-_LINE = 2  # width of an outline
-_GREEN = (0, 140, 70)
-
-
-@slides.callback()
-def _slides() -> None:
-    pass
 
 
 @slides.command()
 @report_errors
 def tissue(
-    paths: Annotated[list[Path], typer.Argument(metavar="SLIDES...", help="files or folders")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="folder to write to")],
-    patch_size: Annotated[int, typer.Option(help="side of a patch in pixels as it is read")] = 256,
-    mpp: Annotated[
-        float | None, typer.Option(help="read at this many micrometres per pixel")
-    ] = None,
-    magnification: Annotated[float | None, typer.Option(help="read at this, such as 20")] = None,
-    level: Annotated[
-        int | None, typer.Option(help="read at this level of the file; 0 by default")
-    ] = None,
+    paths: options.Slides,
+    out: options.OutFolder,
+    patch_size: Annotated[
+        int, Option(help="Side of a patch in pixels at the resolution that is read")
+    ] = 256,
+    mpp: options.Mpp = None,
+    magnification: options.Magnification = None,
+    level: options.Level = None,
     tissue_level: Annotated[
         int | None,
-        typer.Option(
-            help="level to look for tissue at; by default the coarsest with pixels of at most "
-            "16 px and patches of at least 16 of them"
+        Option(
+            help="Pyramid level to search for tissue; by default the coarsest with a downsample of "
+            "at most 16 and at least 16 pixels per patch side"
         ),
     ] = None,
-    skip_errors: Annotated[
-        bool, typer.Option("--skip-errors", help="go on without slides that cannot be read")
-    ] = False,
+    skip_errors: options.SkipErrors = False,
 ) -> None:
-    """Find the patches of slides that hold tissue, and draw them for you to check.
+    """Find the patches of slides that contain tissue, and draw them for you to check.
 
-    DIR/patches gets the places of the patches of each slide, DIR/thumbnails a picture. Slides that
-    are finished are not read again. One without tissue is reported and is no error.
+    Patch coordinates are written to DIR/patches, thumbnails to DIR/thumbnails. Finished slides are
+    not read again. A slide without tissue is reported and is not an error.
     """
-    from ips.errors import ImageError, PatchError
-    from ips.progress import progress_bar
     from ips.slides.coords import Resolution
-    from ips.slides.listing import list_slides
-    from ips.slides.tissue import find_tissue_in
 
-    files = list_slides(paths)
-    with progress_bar(err) as bar:
-        task = bar.add_task("slides", total=len(files), note="")
-        names = [path.name for path in files]
-
-        def progress(name: str, done: int, total: int) -> None:
-            bar.update(task, completed=names.index(name), note=f"{name} {done / total:.0%}")
-
-        try:
-            found = find_tissue_in(
-                files,
-                out,
-                resolution=Resolution(patch_size, level, mpp, magnification),
-                draw=_draw,
-                level=tissue_level,
-                skip_errors=skip_errors,
-                progress=progress,
-            )
-        except (ImageError, PatchError) as error:
-            raise type(error)(f"{error} (or go on without it: --skip-errors)") from error
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt("the same command goes on where this stopped") from None
-        bar.update(task, completed=len(files), note="")
+    with interrupt_hint(), skip_errors_hint(skip_errors=skip_errors):
+        found = api.find_tissue(
+            paths,
+            out=out,
+            resolution=Resolution(patch_size, level, mpp, magnification),
+            tissue_level=tissue_level,
+            skip_errors=skip_errors,
+            console=err,
+        )
     counts = [(s.slide.name, f"{s.kept:,} of {s.total:,}" * (not s.failed), s.note) for s in found]
     print_table(["slide", "patches with tissue", "note"], counts)
     failed = sum(slide.failed for slide in found)
-    with_tissue = sum(slide.kept > 0 for slide in found)
-    none = len(files) - with_tissue - failed
-    counted = f"tissue in {with_tissue:,} of {len(files):,} slides, none in {none:,}"
+    full = sum(slide.kept > 0 for slide in found)
+    unread = f", {failed:,} not read" if failed else ""
     print_message(
-        f"{counted}{f', {failed:,} not read' if failed else ''}: look at {out / 'thumbnails'}"
+        f"tissue in {full:,} of {len(found):,} slides, none in {len(found) - full - failed:,}"
+        f"{unread}: check {out / 'thumbnails'}"
     )
     if failed:
         raise typer.Exit(1)
 
 
-def _draw(tissue: Tissue, path: Path) -> None:
-    """The slide in small, what is left out paler and what is kept outlined."""
-    import numpy as np
-    from PIL import Image as PILImage
+@slides.command()
+@report_errors
+def features(
+    paths: options.Slides,
+    out: options.OutFolder,
+    encoder: Annotated[
+        str | None,
+        Option(
+            help="Encoder: resnet18, resnet50, thin-resnet, timm:NAME, or hub:OWNER/REPO for a "
+            "model that timm can load; by default the encoder stored in --weights, or resnet50"
+        ),
+    ] = None,
+    weights: Annotated[
+        str | None,
+        Option(
+            help="Weights of the encoder: a file such as that of `ips pretrain`, imagenet, "
+            "hub:OWNER/REPO, or none for an untrained encoder"
+        ),
+    ] = None,
+    stages: options.Stages = None,
+    width: options.Width = None,
+    mean: Annotated[
+        str | None, Option(help="Mean of pixels between 0 and 1, such as 0.5 or 0.5,0.5,0.5")
+    ] = None,
+    std: Annotated[
+        str | None, Option(help="Standard deviation of pixels, in the same form")
+    ] = None,
+    coords: options.Coords = None,
+    patch_size: options.PatchSize = None,
+    level: options.Level = None,
+    mpp: options.Mpp = None,
+    magnification: options.Magnification = None,
+    crop: Annotated[
+        int, Option(min=1, help="Side of the centre crop of a patch that is encoded")
+    ] = 224,
+    normalise: Annotated[
+        Literal["l2", "none"], Option(help="Normalisation of features: l2 scales them to length 1")
+    ] = "l2",
+    dtype: Annotated[
+        Literal["float16", "float32"], Option(help="Data type of stored features")
+    ] = "float16",
+    skip_errors: options.SkipErrors = False,
+) -> None:
+    """Encode the patches of slides, and store their features in one HDF5 file for each slide.
 
-    from ips.explain.marks import boxes
+    Finished slides are skipped, and failed ones are tried again. Several processes can run the same
+    command, also on other machines (torchrun, a job array): they share the slides through DIR.
+    `ips slides status DIR` shows the progress.
+    """
+    from ips.slides.coords import Resolution
+    from ips.slides.encoder import build_extractor
 
-    view = tissue.patches.parts[0].thumbnail(_SIDE)
-    height, width = view.pixels.shape[:2]
-    kept = np.zeros((height, width), dtype=bool)
-    marks = boxes(view, tissue.source.coords, extent=tissue.patches.extent)  # (n, 4)
-    corners = np.rint(np.concatenate([marks[:, :2], marks[:, :2] + marks[:, 2:]], axis=1))
-    for x0, y0, x1, y1 in corners.astype(int).tolist():
-        kept[y0 : max(y1, y0 + 1), x0 : max(x1, x0 + 1)] = True
-    wide = np.pad(kept, _LINE)
-    around = [np.roll(wide, step, axis) for step in (-_LINE, _LINE) for axis in (0, 1)]
-    line = kept & ~np.logical_and.reduce(around)[_LINE:-_LINE, _LINE:-_LINE]
-    picture = np.where(kept[..., None], view.pixels, 128 + view.pixels // 2).astype(np.uint8)
-    picture[line] = _GREEN
-    path.parent.mkdir(parents=True, exist_ok=True)
-    PILImage.fromarray(picture).save(path)
+    extractor = build_extractor(
+        encoder,
+        weights=weights,
+        stages=stages,
+        width=width,
+        mean=_channel_values("--mean", mean),
+        std=_channel_values("--std", std),
+        crop=crop,
+        normalise=normalise,
+        dtype=dtype,
+    )
+    with interrupt_hint(), skip_errors_hint(skip_errors=skip_errors):
+        states = api.extract_features(
+            paths,
+            out=out,
+            extractor=extractor,
+            coords=coords,
+            resolution=Resolution(patch_size, level, mpp, magnification),
+            skip_errors=skip_errors,
+            console=err,
+        )
+    _print_states(states, out)
+    if any(state.state == "failed" for state in states):
+        raise typer.Exit(1)
+
+
+@slides.command()
+@report_errors
+def status(
+    folder: Annotated[Path, Argument(metavar="DIR", help="Output folder of `ips slides features`")],
+    paths: Annotated[
+        list[Path] | None,
+        Argument(metavar="SLIDES...", help="Slide files or folders of slides, to count those left"),
+    ] = None,
+) -> None:
+    """Show which slides of `ips slides features` are done, failed, in progress or left."""
+    _print_states(api.feature_status(folder, slides=paths or ()), folder)
+
+
+def _print_states(states: Sequence[SlideState], folder: Path) -> None:
+    words: dict[State, str] = {
+        "done": "done",
+        "empty": "without tissue",
+        "failed": "failed",
+        "working": "in progress",
+        "pending": "left",
+    }
+    rows = [(s.name, words[s.state], s.note) for s in states if s.state != "done"]
+    if rows:
+        print_table(["slide", "state", "note"], rows)
+    counts = Counter(state.state for state in states)
+    texts = [f"{counts[s]:,} {word}" for s, word in words.items() if counts[s] or s == "done"]
+    print_message(f"{folder}: {', '.join(texts)}")
+
+
+def _channel_values(option: str, text: str | None) -> list[float] | None:
+    if text is None:
+        return None
+    try:
+        values = [float(word) for word in text.split(",")]
+    except ValueError:
+        values = []
+    if len(values) not in (1, 3):
+        raise ConfigError(f"{option} {text}: expected one number, or three separated by commas")
+    return values

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from ips import api
 from ips.cli.app import app, err, interrupt_hint, print_message, print_table, report_errors
@@ -20,17 +20,16 @@ if TYPE_CHECKING:
 def train(
     recipe: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="RECIPE_OR_YAML", help="Name of a recipe (see `ips recipes`), or a YAML file"
         ),
     ],
     scale: Annotated[
-        Scale | None,
-        typer.Option(help="Scale of a recipe: for a laptop (default), or as in the paper"),
+        Scale | None, Option(help="Scale of a recipe: for a laptop (default), or as in the paper")
     ] = None,
     settings: Settings = None,
     run: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Run folder; runs/RECIPE by default")
+        Path | None, Option(metavar="DIR", help="Run folder; runs/RECIPE by default")
     ] = None,
     resume: Resume = False,
 ) -> None:

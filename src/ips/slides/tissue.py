@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+from PIL import Image as PILImage
+
 from ips.errors import ConfigError, ImageError, PatchError
+from ips.files import atomic_write
 from ips.patches import ImagePatches
 from ips.patches.tissue import Progress, Tissue, load_tissue, save_tissue, tissue_patches
 from ips.slides.coords import Resolution, slide_patches
 from ips.slides.listing import SlideProgress
+
+GREEN = (0, 140, 70)
+"""Colour of the tissue outline on a thumbnail."""
+
+_SIDE = 1024  # longer side of a thumbnail in pixels
+_LINE = 2  # width of the outline in pixels
 
 
 @dataclass(frozen=True)
@@ -38,7 +48,6 @@ def find_tissue_in(
     folder: str | Path,
     *,
     resolution: Resolution,
-    draw: Callable[[Tissue, Path], None],
     level: int | None = None,
     skip_errors: bool = False,
     progress: SlideProgress | None = None,
@@ -51,7 +60,6 @@ def find_tissue_in(
         slides: files with different names.
         folder: output folder; coordinates go to ``patches``, thumbnails to ``thumbnails``.
         resolution: how to cut patches; 256 px at level 0 by default.
-        draw: writes the thumbnail of a slide to a path.
         level: level at which tissue is searched; see :func:`ips.patches.tissue.tissue_level`.
         skip_errors: continue after a slide that cannot be read.
         progress: callback that receives the name of the slide, the blocks read and all blocks.
@@ -62,7 +70,7 @@ def find_tissue_in(
         report(0, 1)
         try:
             with slide_patches(slide, resolution=resolution) as patches:
-                found = _find(patches, slide.stem, Path(folder), level, draw, report)
+                found = _find(patches, slide.stem, Path(folder), level, report)
                 kept, total = len(found.kept), len(found.patches)
                 results.append(SlideTissue(slide, kept, total, found.reason or ""))
         except (ImageError, PatchError) as error:
@@ -77,13 +85,26 @@ def tissue_file(folder: Path, name: str) -> Path:
     return folder / "patches" / f"{name}_patches.h5"
 
 
+def draw_tissue(tissue: Tissue, path: Path) -> None:
+    """Write a thumbnail of the slide as PNG: tissue outlined in green, everything else faded."""
+    view = tissue.patches.parts[0].thumbnail(_SIDE)
+    corners = (tissue.source.coords - np.array(view.offset)) * view.scale  # (n, 2)
+    side = tissue.patches.extent * view.scale
+    kept = np.zeros(view.pixels.shape[:2], dtype=bool)
+    for (x0, y0), (x1, y1) in np.rint(np.stack([corners, corners + side], axis=1)).astype(int):
+        kept[y0 : max(y1, y0 + 1), x0 : max(x1, x0 + 1)] = True
+    padded = np.pad(kept, _LINE)
+    shifted = [np.roll(padded, step, axis) for step in (-_LINE, _LINE) for axis in (0, 1)]
+    outline = kept & ~np.logical_and.reduce(shifted)[_LINE:-_LINE, _LINE:-_LINE]
+    picture = np.where(kept[..., None], view.pixels, 128 + view.pixels // 2).astype(np.uint8)
+    picture[outline] = GREEN
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as stream:
+        PILImage.fromarray(picture).save(stream, format="png")
+
+
 def _find(
-    patches: ImagePatches,
-    name: str,
-    folder: Path,
-    level: int | None,
-    draw: Callable[[Tissue, Path], None],
-    progress: Progress,
+    patches: ImagePatches, name: str, folder: Path, level: int | None, progress: Progress
 ) -> Tissue:
     """Tissue of one slide, read from its file if it was found before."""
     target = tissue_file(folder, name)
@@ -99,7 +120,7 @@ def _find(
             )
         return stored
     found = tissue_patches(patches, level=level, progress=progress)
-    draw(found, folder / "thumbnails" / f"{name}.png")
+    draw_tissue(found, folder / "thumbnails" / f"{name}.png")
     save_tissue(target, found)  # last: a slide with this file is finished
     return found
 

@@ -18,9 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ips.data.split import Split, check_split
-from ips.data.synthetic.arrays import load_arrays
 from ips.errors import DataError, require
-from ips.files import atomic_write
+from ips.files import atomic_write, load_arrays
 
 DIGIT_SIDE = 28
 CLASSES = 10

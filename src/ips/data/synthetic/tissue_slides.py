@@ -1,21 +1,20 @@
-"""Drawn slides of stained tissue with their ground truth, in place of CAMELYON16.
+"""Slides of stained tissue for machines without CAMELYON16, with the truth about them.
 
-The task is that of Sect. 4.2 of the paper: half of the slides contain a few abnormal nuclei, which
-are larger, darker and more crowded than the others. They cover less than a hundredth of the
-tissue, and only the slide has a label.
+The question is the paper's in Sect. 4.2: some slides hold a few abnormal nuclei, larger, darker and
+more crowded than the rest, in well under a hundredth of the tissue, and only the slide has a label.
 
     slides.csv           path, tumor (0 or 1) and split of each slide
     slides/NAME.tif      a tiled pyramid of three levels, 0.5 µm per pixel, JPEG
-    masks/NAME.png       white for abnormal nuclei, one pixel for 4 x 4 of the slide
+    masks/NAME.png       white where abnormal nuclei lie, one pixel for 4 x 4 of the slide
     truth/NAME.geojson   outlines of their clusters, and the centre and radius of each nucleus
-    slides.json          the settings
+    slides.json          what the slides were drawn with
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,10 +25,9 @@ from PIL import ImageDraw
 
 from ips.annotations import polygon_feature, write_geojson
 from ips.data.split import stratified_split
-from ips.data.synthetic.folder import Row, write_folder
 from ips.data.synthetic.tissue_drawing import TILE, Cluster, TissueSlide
 from ips.errors import DataError
-from ips.files import atomic_write
+from ips.files import agree, atomic_write
 from ips.images.image import Pixels
 
 MPP = 0.5
@@ -54,50 +52,46 @@ def write_tissue_slides(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Draw slides, half of them with abnormal nuclei; an interrupted call can be repeated.
+    """Draw slides into ``folder``, every other one with abnormal nuclei.
 
-    A slide depends on ``side``, ``seed`` and its number only. Memory holds one tile and the second
-    level, a sixteenth of the pixels.
+    Slides that are there already are left as they are, so an interrupted call goes on where it
+    was. A slide depends on ``side``, ``seed`` and its number alone. In memory are a tile and the
+    second level, a sixteenth of the pixels.
 
     Args:
-        folder: output folder.
-        count: number of slides; a third of each class is for testing.
-        side: side of a slide in pixels, a multiple of 256.
-        seed: random seed of the slides.
-        progress: callback that receives the number of slides done and of all slides.
+        folder: to write to.
+        count: number of slides; a third of each kind is for testing.
+        side: of a slide in pixels, a multiple of 256.
+        seed: other slides for another seed.
+        progress: is told how many slides are done, and of how many.
     """
     folder = Path(folder)
     if count < 2:
-        raise DataError(f"count={count}: ask for at least 2 slides, one of each class")
+        raise DataError(f"count={count}: there is nothing to tell apart, ask for 2 slides or more")
     if side < SMALLEST_SIDE or side % TILE:
         raise DataError(f"side={side}: take a multiple of {TILE}, {SMALLEST_SIDE} or more")
     if seed < 0:
         raise DataError(f"seed={seed} is negative: take 0 or more")
+    for name in ("slides", "masks", "truth"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    agree(folder / "slides.json", {"version": _VERSION, "side": side, "seed": seed, "mpp": MPP})
     labels = [_label(seed, number) for number in range(count)]
+    for number, label in enumerate(labels):
+        if not (folder / _path(number)).exists():
+            _write(folder, TissueSlide(side, seed=seed, number=number, abnormal=label), number)
+        if progress is not None:
+            progress(number + 1, count)
     _, held_out = stratified_split(labels, test=TEST_SHARE, seed=seed)
-    rows: list[Row] = [
-        (_path(number), str(int(label)), "test" if number in held_out else "train")
+    rows = [
+        f"{_path(number)},{int(label)},{'test' if number in held_out else 'train'}\n"
         for number, label in enumerate(labels)
     ]
-
-    def draw(number: int) -> None:
-        slide = TissueSlide(side, seed=seed, number=number, abnormal=labels[number])
-        _write(folder, slide, number)
-
-    write_folder(
-        folder,
-        "slides",
-        task="tumor",
-        rows=rows,
-        subfolders=("slides", "masks", "truth"),
-        settings={"version": _VERSION, "side": side, "seed": seed, "mpp": MPP},
-        draw=draw,
-        progress=progress,
-    )
+    with atomic_write(folder / "slides.csv") as stream:
+        stream.write("".join(["path,tumor,split\n", *rows]).encode())
 
 
 def load_clusters(path: str | Path) -> list[Cluster]:
-    """Read the clusters of abnormal nuclei from a ``truth/NAME.geojson``."""
+    """The clusters of abnormal nuclei in a ``truth/NAME.geojson``; none in a slide without."""
     try:
         features = json.loads(Path(path).read_bytes())["features"]
         nuclei = [feature["properties"]["nuclei"] for feature in features]
@@ -106,7 +100,7 @@ def load_clusters(path: str | Path) -> list[Cluster]:
         raise DataError(f"{path} does not exist: run ips data tissue-slides") from error
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{path} is not the ground truth of a drawn slide ({error!r}): run ips data "
+            f"{path} is not the truth about a generated slide ({error!r}): run ips data "
             "tissue-slides into another folder"
         ) from error
 
@@ -114,21 +108,22 @@ def load_clusters(path: str | Path) -> list[Cluster]:
 def abnormal_patches(
     clusters: Sequence[Cluster], coords: npt.NDArray[np.int64], *, extent: int
 ) -> npt.NDArray[np.bool_]:
-    """Which patches contain the centre of an abnormal nucleus, ``(n,)``.
+    """Which patches hold the centre of an abnormal nucleus, ``(n,)``.
 
     Args:
-        clusters: clusters of a slide, from :func:`load_clusters`.
+        clusters: of a slide, from :func:`load_clusters`.
         coords: ``(n, 2)`` corners of patches in full-resolution pixels.
         extent: side of a patch in full-resolution pixels.
     """
-    abnormal = np.zeros(len(coords), dtype=np.bool_)
+    held = np.zeros(len(coords), dtype=np.bool_)
     for cluster in clusters:
         for centre in cluster.nuclei[:, :2]:
-            abnormal |= ((coords <= centre) & (centre < coords + extent)).all(axis=1)
-    return abnormal
+            held |= ((coords <= centre) & (centre < coords + extent)).all(axis=1)
+    return held
 
 
 def _write(folder: Path, slide: TissueSlide, number: int) -> None:
+    """The truth first: a slide that is there has everything."""
     name = _path(number).stem
     with atomic_write(folder / "masks" / f"{name}.png") as stream:
         _mask(slide).save(stream, format="PNG")
@@ -141,13 +136,13 @@ def _write_pyramid(stream: Any, slide: TissueSlide) -> None:
     side = slide.side
     coarse = np.empty((side // _FACTOR, side // _FACTOR, 3), np.uint8)
 
-    def tiles() -> Iterator[Pixels]:
+    def drawn() -> Iterator[Pixels]:
         part = TILE // _FACTOR
         for row in range(side // TILE):
             for column in range(side // TILE):
                 tile = slide.tile(column, row)
                 y, x = row * part, column * part
-                coarse[y : y + part, x : x + part] = _reduce(tile)
+                coarse[y : y + part, x : x + part] = _reduced(tile)
                 yield tile
 
     options: dict[str, Any] = {
@@ -161,7 +156,7 @@ def _write_pyramid(stream: Any, slide: TissueSlide) -> None:
     }
     with tifffile.TiffWriter(stream) as file:
         file.write(
-            tiles(),
+            drawn(),
             shape=(side, side, 3),
             dtype=np.uint8,
             resolution=(1e4 / MPP, 1e4 / MPP),
@@ -170,10 +165,10 @@ def _write_pyramid(stream: Any, slide: TissueSlide) -> None:
         level, mpp = coarse, MPP * _FACTOR
         for _ in range(2):
             file.write(level, subfiletype=1, resolution=(1e4 / mpp, 1e4 / mpp), **options)
-            level, mpp = _reduce(level), mpp * _FACTOR
+            level, mpp = _reduced(level), mpp * _FACTOR
 
 
-def _reduce(pixels: Pixels) -> Pixels:
+def _reduced(pixels: Pixels) -> Pixels:
     return np.asarray(PILImage.fromarray(pixels).reduce(_FACTOR))
 
 
@@ -192,10 +187,10 @@ def _feature(cluster: Cluster) -> dict[str, Any]:
 
 
 def _label(seed: int, number: int) -> bool:
-    """Whether a slide has abnormal nuclei: one of each two, at random."""
+    """Whether a slide has abnormal nuclei: one of each two, whichever."""
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(number // 2, 0, 0, 0)))
     return bool(rng.integers(2)) != bool(number % 2)
 
 
-def _path(number: int) -> PurePosixPath:
-    return PurePosixPath("slides") / f"slide-{number:03d}.tif"
+def _path(number: int) -> Path:
+    return Path("slides") / f"slide-{number:03d}.tif"
