@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import BinaryIO, Self
 from uuid import uuid4
-
-import numpy as np
-
-from ips.errors import DataError
-
-# Of any type: the signature of numpy's savez has no room for keywords that are all arrays.
-Arrays = dict[str, Any]
 
 
 class Closable:
@@ -79,35 +69,13 @@ def list_files(paths: Iterable[Path], *, accept: Callable[[Path], bool]) -> list
     return found
 
 
-def fingerprint(path: Path) -> str:
-    """A short key that changes when the file at ``path`` is replaced or modified; for caches."""
+def fingerprint(path: Path, *facts: object) -> str:
+    """A short cache key that changes when the file at ``path`` is modified or replaced.
+
+    Args:
+        path: file; its size and modification time count, its location does not.
+        facts: whatever else the cached value depends on.
+    """
     stat = path.stat()
-    facts = f"{path.resolve()}\n{stat.st_size}\n{stat.st_mtime_ns}"
-    return hashlib.sha256(os.fsencode(facts)).hexdigest()[:24]
-
-
-def load_arrays(path: Path) -> Arrays:
-    """The arrays of an ``.npz`` file; a ValueError tells that it is damaged."""
-    try:
-        # Opened here, since numpy itself leaves a damaged file open.
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            return {key: stored[key] for key in stored.files}
-    except (EOFError, RuntimeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(str(error) or "the file ends too early") from error
-
-
-def agree(path: Path, settings: dict[str, Any]) -> None:
-    """Note in ``path`` what a folder's images are drawn with; a folder of others is an error."""
-    if path.exists():
-        try:
-            found = json.loads(path.read_bytes())
-        except ValueError:
-            found = None
-        if found != settings:
-            raise DataError(
-                f"{path.parent} holds images drawn with {found}, not with {settings}: give "
-                "another folder"
-            )
-        return
-    with atomic_write(path) as stream:
-        stream.write(json.dumps(settings).encode())
+    text = "\n".join(map(str, (stat.st_size, stat.st_mtime_ns, *facts)))
+    return hashlib.sha256(os.fsencode(text)).hexdigest()[:24]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +11,7 @@ from torch import Tensor
 
 from ips.config import Config
 from ips.explain import Explanation, attention_from_logits, attention_from_prediction
+from ips.files import fingerprint
 from ips.models import Net, Prediction, ScoreTable
 from ips.models.selecting import SelectingNet
 from ips.models.table import empty_table
@@ -33,7 +32,7 @@ class Predictor:
         net: a trained model.
         config: that it was trained with.
         run: its folder; what an interrupted look at a very large image had found is kept there.
-        stamp: size and time of the file that the model came from; without it nothing is kept.
+        stamp: fingerprint of the model file; without it nothing is cached.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class Predictor:
         config: Config,
         *,
         run: Path | None = None,
-        stamp: tuple[int, int] | None = None,
+        stamp: str | None = None,
     ) -> None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         self.net, self.config, self.stamp = net.to(device).eval(), config, stamp
@@ -116,10 +115,8 @@ class Predictor:
         """Changes with the model, the file and how it is cut: scores of another are not ours."""
         assert self._run is not None
         assert self.stamp is not None
-        stat = split_address(image)[0].stat()
-        facts = [self.config.patches.model_dump_json(), str(image.resolve())]
-        facts += map(str, (*self.stamp, stat.st_size, stat.st_mtime_ns))
-        key = hashlib.sha256(os.fsencode("\n".join(facts))).hexdigest()[:24]
+        patches = self.config.patches.model_dump_json()
+        key = fingerprint(split_address(image)[0], patches, image.resolve(), self.stamp)
         return self._run / "unfinished" / f"{key}.scores"
 
     @property
@@ -172,7 +169,6 @@ def load(run: str | Path) -> Predictor:
     """
     stamp = None
     with suppress(OSError):  # before it is read: it may be replaced at any time
-        stat = RunFolder(Path(run)).model.stat()
-        stamp = stat.st_size, stat.st_mtime_ns
+        stamp = fingerprint(RunFolder(Path(run)).model)
     net, config = load_model(Path(run))
     return Predictor(net, config, run=Path(run), stamp=stamp)

@@ -18,6 +18,7 @@ from torch.utils.data import Dataset
 
 from ips.data.table import read_table
 from ips.errors import DataError, ImageError, IPSError, PatchError
+from ips.files import list_files
 from ips.images import is_image
 from ips.images.tile_cache import CACHE_BYTES
 from ips.patches import ImagePatches
@@ -76,7 +77,7 @@ def find_files(data: Sequence[Path]) -> list[Path]:
     files: list[Path] = []
     for entry in data:
         if entry.is_dir():
-            found = sorted(file for file in entry.iterdir() if is_image(file))
+            found = list_files([entry], accept=is_image)
             if not found:
                 raise DataError(
                     f"{entry}: no image or slide in this folder, and folders in it are not looked "

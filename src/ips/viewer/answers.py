@@ -5,8 +5,6 @@ Letters: N patches of an image, K kept, T tasks, C classes.
 
 from __future__ import annotations
 
-import hashlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from torch import Tensor
 
 from ips.explain import Explanation
 from ips.explain.maps import attention_map, mean_attention, patch_scores
-from ips.files import atomic_write
+from ips.files import atomic_write, fingerprint
 from ips.predictor import Predictor
 
 Floats = npt.NDArray[np.float32]
@@ -81,10 +79,8 @@ class Answer:
 def key_of(predictor: Predictor, image: Path) -> str:
     """Changes with the model, the file and how it is cut: the answer to another is not ours."""
     assert predictor.stamp is not None  # as `load` makes it
-    stat = image.stat()
-    facts = [_VERSION, predictor.config.patches.model_dump_json(), str(image.resolve())]
-    facts += map(str, (*predictor.stamp, stat.st_size, stat.st_mtime_ns))
-    return hashlib.sha256(os.fsencode("\n".join(facts))).hexdigest()[:24]
+    patches = predictor.config.patches.model_dump_json()
+    return fingerprint(image, _VERSION, patches, image.resolve(), predictor.stamp)
 
 
 def save(answer: Answer, path: Path) -> None:

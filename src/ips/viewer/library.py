@@ -20,6 +20,7 @@ from typing import Any, Literal
 import torch
 
 from ips.errors import DataError, ImageError, IPSError
+from ips.files import list_files
 from ips.images import is_image
 from ips.predictor import Predictor
 from ips.viewer import answers
@@ -41,16 +42,12 @@ def find_images(given: Iterable[Path]) -> list[Path]:
     """
     found: dict[Path, None] = {}
     for path in given:
-        if path.is_dir():
-            inside = sorted(p for p in path.iterdir() if is_image(p))
-            files = [p for p in inside if not p.name.endswith(_DRAWN)]
-            if not files:
-                raise DataError(f"{path}: there is no image in this folder: give another, or files")
-            found |= dict.fromkeys(files)
-        elif path.exists():
-            found[path] = None
-        else:
+        if not path.exists():
             raise ImageError(f"{path} does not exist: check the path")
+        files = list_files([path], accept=lambda p: is_image(p) and not p.name.endswith(_DRAWN))
+        if not files:
+            raise DataError(f"{path}: there is no image in this folder: give another, or files")
+        found |= dict.fromkeys(files)
     return list(found)
 
 

@@ -223,5 +223,5 @@ def test_truth_that_is_none_is_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         load_clusters(tmp_path / "a.geojson")
     (tmp_path / "a.geojson").write_text('{"features": [{}]}')
-    with pytest.raises(DataError, match="not the truth"):
+    with pytest.raises(DataError, match="not the ground truth"):
         load_clusters(tmp_path / "a.geojson")

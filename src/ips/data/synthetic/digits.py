@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ips.data.split import Split, check_split
+from ips.data.synthetic.arrays import load_arrays
 from ips.errors import DataError, require
-from ips.files import atomic_write, load_arrays
+from ips.files import atomic_write
 
 DIGIT_SIDE = 28
 CLASSES = 10

@@ -20,11 +20,12 @@ import numpy as np
 from PIL import Image
 
 from ips.data.split import Split, check_split
+from ips.data.synthetic.arrays import Arrays, load_arrays
 from ips.data.synthetic.digits import CLASSES, DIGIT_SIDE, load_digits
 from ips.data.synthetic.megapixel_mnist import OTHERS, SAME, Layout, MegapixelMNIST, Scenes
 from ips.data.synthetic.strokes import STROKE_STOP
 from ips.errors import DataError
-from ips.files import Arrays, atomic_write, load_arrays, write_text
+from ips.files import atomic_write, write_text
 from ips.patches.grid import Edge, Grid
 
 _KIND = {"kind": "megapixel-mnist", "version": 1}

@@ -1,25 +1,26 @@
-"""Road pictures as files: a folder of images and a CSV of labels, with the truth about them.
+"""Road images as files: a folder of images with a CSV of labels and the ground truth.
 
-road.csv               path, sign and split of each picture
-pictures/NAME.png      the pictures
-truth/NAME.geojson     the box of the speed limit, if there is one
-road.json              what the pictures were drawn with
+road.csv              path, sign and split of each image
+pictures/NAME.png     the images
+truth/NAME.geojson    the box of the speed limit, if there is one
+road.json             the settings
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import get_args
 
 from PIL import Image as PILImage
 
 from ips.annotations import polygon_feature, write_geojson
 from ips.data.split import Split
+from ips.data.synthetic.folder import Row, write_folder
 from ips.data.synthetic.road_scene import draw_scene
 from ips.data.synthetic.road_signs import NAMES, RoadSigns
 from ips.errors import DataError
-from ips.files import agree, atomic_write
+from ips.files import atomic_write
 
 _VERSION = 1
 
@@ -34,52 +35,51 @@ def write_road_signs(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Draw pictures into ``folder``, those that `RoadSigns` has.
-
-    Pictures that are there already are left as they are, so an interrupted call goes on where it
-    was.
+    """Write the images of `RoadSigns` to ``folder``; an interrupted call can be repeated.
 
     Args:
-        folder: to write to.
-        width: of a picture in pixels.
-        height: of a picture in pixels.
-        train: number of pictures to train on.
-        test: number of pictures to test on.
-        seed: other pictures for another seed.
-        progress: is told how many pictures are done, and of how many.
+        folder: output folder.
+        width: width of an image in pixels.
+        height: height of an image in pixels.
+        train: number of training images.
+        test: number of test images.
+        seed: random seed of the images.
+        progress: callback that receives the number of images done and of all images.
     """
-    folder, counts = Path(folder), dict(zip(get_args(Split), (train, test), strict=True))
+    folder = Path(folder)
     if min(train, test) < 0 or not train + test:
         raise DataError(f"train={train} and test={test}: ask for at least one picture")
-    splits = {
-        split: RoadSigns(width=width, height=height, count=count, split=split, seed=seed)
-        for split, count in counts.items()
-        if count
-    }
-    for name in ("pictures", "truth"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    settings = {"version": _VERSION, "width": width, "height": height, "seed": seed}
-    agree(folder / "road.json", settings)
-    rows = []
-    for split, pictures in splits.items():
-        for number in range(len(pictures)):
-            path = Path("pictures") / f"{split}-{number:04d}.png"
-            if not (folder / path).exists():
-                _write(folder, path, pictures, number)
-            rows.append(f"{path.as_posix()},{NAMES[pictures.label(number)]},{split}\n")
-            if progress is not None:
-                progress(len(rows), train + test)
-    with atomic_write(folder / "road.csv") as stream:
-        stream.write("".join(["path,sign,split\n", *rows]).encode())
+    images: list[tuple[RoadSigns, int]] = []
+    rows: list[Row] = []
+    for split, count in zip(get_args(Split), (train, test), strict=True):
+        if count:
+            roads = RoadSigns(width=width, height=height, count=count, split=split, seed=seed)
+            images += [(roads, number) for number in range(count)]
+            rows += [
+                (_path(split, number), NAMES[roads.label(number)], split) for number in range(count)
+            ]
+    write_folder(
+        folder,
+        "road",
+        task="sign",
+        rows=rows,
+        subfolders=("pictures", "truth"),
+        settings={"version": _VERSION, "width": width, "height": height, "seed": seed},
+        draw=lambda number: _write(folder, *images[number]),
+        progress=progress,
+    )
 
 
-def _write(folder: Path, path: Path, pictures: RoadSigns, number: int) -> None:
-    """The truth first: a picture that is there has everything."""
-    name = NAMES[pictures.label(number)]
+def _write(folder: Path, roads: RoadSigns, number: int) -> None:
+    path, name = _path(roads.split, number), NAMES[roads.label(number)]
     boxes = [
         polygon_feature([(x0, y0), (x1, y0), (x1, y1), (x0, y1)], name=name)
-        for x0, y0, x1, y1 in pictures.boxes(number).tolist()
+        for x0, y0, x1, y1 in roads.boxes(number).tolist()
     ]
     write_geojson(folder / "truth" / f"{path.stem}.geojson", boxes)
     with atomic_write(folder / path) as stream:
-        PILImage.fromarray(draw_scene(pictures.layout(number))).save(stream, format="PNG")
+        PILImage.fromarray(draw_scene(roads.layout(number))).save(stream, format="PNG")
+
+
+def _path(split: Split, number: int) -> PurePosixPath:
+    return PurePosixPath("pictures") / f"{split}-{number:04d}.png"

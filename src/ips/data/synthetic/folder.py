@@ -1,0 +1,66 @@
+"""Write a drawn data set to a folder: images, a CSV of labels, and the settings as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ips.data.split import Split
+from ips.errors import DataError
+from ips.files import write_text
+
+Row = tuple[PurePosixPath, str, Split]
+"""Path of an image relative to the folder, its label and its split."""
+
+
+def write_folder(
+    folder: Path,
+    name: str,
+    *,
+    task: str,
+    rows: Sequence[Row],
+    subfolders: Iterable[str],
+    settings: dict[str, Any],
+    draw: Callable[[int], None],
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Draw the missing images of a folder, then write its CSV.
+
+    Args:
+        folder: output folder, created if missing.
+        name: file name of the CSV and of the settings, without suffix.
+        task: column of the labels in the CSV.
+        rows: all images of the data set.
+        subfolders: subfolders to create.
+        settings: all settings that the images depend on; a folder with other settings is an error.
+        draw: writes the image with this number, as the last of its files.
+        progress: callback that receives the number of images done and of all images.
+    """
+    for subfolder in subfolders:
+        (folder / subfolder).mkdir(parents=True, exist_ok=True)
+    _write_settings(folder / f"{name}.json", settings)
+    for number, (path, _, _) in enumerate(rows):
+        if not (folder / path).exists():
+            draw(number)
+        if progress is not None:
+            progress(number + 1, len(rows))
+    lines = [f"path,{task},split", *(f"{path},{label},{split}" for path, label, split in rows)]
+    write_text(folder / f"{name}.csv", "\n".join(lines) + "\n")
+
+
+def _write_settings(path: Path, settings: dict[str, Any]) -> None:
+    """Write the settings, or compare them with those of the existing file."""
+    if not path.exists():
+        write_text(path, json.dumps(settings))
+        return
+    try:
+        stored = json.loads(path.read_bytes())
+    except ValueError:
+        stored = None
+    if stored != settings:
+        raise DataError(
+            f"{path.parent} holds images drawn with {stored}, not with {settings}: give another "
+            "folder"
+        )
