@@ -12,6 +12,7 @@ from torch import Tensor
 from ips.config import Config
 from ips.explain import Explanation, attention_from_logits, attention_from_prediction
 from ips.files import fingerprint
+from ips.images import Image
 from ips.models import Net, Prediction, ScoreTable
 from ips.models.selecting import SelectingNet
 from ips.models.table import empty_table
@@ -48,20 +49,29 @@ class Predictor:
         self.tasks = build_tasks(config.tasks)
         self._run = run if stamp is not None else None
 
-    def open(self, path: str | Path) -> PatchSource:
-        """The patches of a file, as the model was trained on them."""
-        source = open_source(path, self.config.patches)
+    def open(self, image: str | Path | Image) -> PatchSource:
+        """Open an image as patches, as the model was trained on them."""
+        source = open_source(image, self.config.patches)
         return sampled(source, self.config.patches.sample, seed=self.config.train.seed)
 
     def predict(
-        self, image: str | Path | PatchSource, *, progress: Callable[[int], None] | None = None
+        self,
+        image: str | Path | PatchSource,
+        *,
+        source: PatchSource | None = None,
+        progress: Callable[[int], None] | None = None,
     ) -> Explanation:
-        """What the model says of an image file, or of patches that are open already, and why.
+        """Predict an image and explain the prediction.
 
-        ``progress`` hears how many patches have been looked at. A look at a large file that is
-        interrupted goes on where it was when the same file is asked about again.
+        An interrupted prediction of a large file resumes when the same file is predicted again.
+
+        Args:
+            image: image file, or its patches.
+            source: patches of the image file, if they are open already.
+            progress: callback that receives the number of patches scored so far.
         """
-        source = self.open(image) if isinstance(image, str | Path) else image
+        if source is None:
+            source = self.open(image) if isinstance(image, str | Path) else image
         channels = self.net.channels
         table = empty_table(len(source), channels, device=self.net.device)
         if self._run is not None and len(source) >= _LARGE and isinstance(image, str | Path):
@@ -111,13 +121,14 @@ class Predictor:
                 return path
         return None
 
-    def _score_file(self, image: Path) -> Path:
-        """Changes with the model, the file and how it is cut: scores of another are not ours."""
-        assert self._run is not None
-        assert self.stamp is not None
+    def fingerprint(self, image: Path) -> str:
+        """Key for caches; changes with the model, the image file and the patch settings."""
         patches = self.config.patches.model_dump_json()
-        key = fingerprint(split_address(image)[0], patches, image.resolve(), self.stamp)
-        return self._run / "unfinished" / f"{key}.scores"
+        return fingerprint(split_address(image)[0], patches, image.resolve(), self.stamp)
+
+    def _score_file(self, image: Path) -> Path:
+        assert self._run is not None
+        return self._run / "unfinished" / f"{self.fingerprint(image)}.scores"
 
     @property
     def readout_names(self) -> list[str] | None:

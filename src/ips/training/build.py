@@ -27,6 +27,7 @@ from ips.data.synthetic import megapixel_mnist, road_signs
 from ips.data.synthetic.megapixel_mnist_files import open_megapixel_mnist
 from ips.data.table import TableData, encode_labels, read_table
 from ips.errors import ConfigError, DataError
+from ips.images import Image
 from ips.models import CNN, DeepMIL, DPSNet, IPSNet, Net, RPSNet, ScoreMap, TopMIL
 from ips.models.net import Settings
 from ips.models.selecting import SelectSettings
@@ -169,7 +170,7 @@ def _table(data: TableConfig, config: Config) -> Data:
     return Data(part(list(train)), part(list(test)), encoded.names)
 
 
-def open_source(path: str | Path, patches: PatchesConfig) -> PatchSource:
+def open_source(path: str | Path | Image, patches: PatchesConfig) -> PatchSource:
     """An image, slide or feature file as the patches that a config asks for."""
     return open_patches(
         path,

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ips.explain import Explanation
 from ips.explain.maps import attention_map, mean_attention, patch_scores
-from ips.files import atomic_write, fingerprint
+from ips.files import atomic_write
 from ips.predictor import Predictor
 
 Floats = npt.NDArray[np.float32]
@@ -78,9 +78,7 @@ class Answer:
 
 def key_of(predictor: Predictor, image: Path) -> str:
     """Changes with the model, the file and how it is cut: the answer to another is not ours."""
-    assert predictor.stamp is not None  # as `load` makes it
-    patches = predictor.config.patches.model_dump_json()
-    return fingerprint(image, _VERSION, patches, image.resolve(), predictor.stamp)
+    return f"{predictor.fingerprint(image)}-v{_VERSION}"
 
 
 def save(answer: Answer, path: Path) -> None:
