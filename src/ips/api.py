@@ -134,15 +134,15 @@ def train(
     config = shortened(parse_config(values, source=str(recipe)), settings)
     data = build_data(config)
     watch = watcher(folder, data)
-    training.train(config, folder, resume=resume, console=console, data=data, watch=watch)
+    model = training.train(config, folder, resume=resume, console=console, data=data, watch=watch)
     highest = Highest(_GALLERY)
-    scores, net, config = training.evaluate(
-        folder, console=console, data=data, seen=collector(highest)
+    result = training.evaluate(
+        folder, model=model, console=console, data=data, observer=collector(highest)
     )
-    evaluation = _evaluation(folder, scores, config)
+    evaluation = _evaluation(folder, result.scores, model.config)
     if on_scores is not None:
         on_scores(evaluation)
-    draw_run(folder, net, config, data, highest)
+    draw_run(folder, model.net, model.config, data, highest)
     return evaluation
 
 
@@ -161,8 +161,8 @@ def evaluate(run: AnyPath, *, console: Console | None = None) -> Evaluation:
     """
     from ips.training import run as training
 
-    scores, _, config = training.evaluate(Path(run), console=console or _quiet())
-    return _evaluation(Path(run), scores, config)
+    result = training.evaluate(Path(run), console=console or _quiet())
+    return _evaluation(Path(run), result.scores, result.model.config)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ips.errors import ConfigError
+from ips.files import write_text
 
 
 class _Section(BaseModel):
@@ -297,10 +298,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
-def write_yaml(config: Config, path: Path) -> None:
-    """Save a resolved config: every key, defaults included."""
-    values = config.model_dump(mode="json")
-    path.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
+def write_yaml(values: Mapping[str, Any], path: Path) -> None:
+    """Write a mapping to a YAML file."""
+    write_text(path, yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True))
 
 
 def describe(config: Config) -> str:

@@ -181,5 +181,5 @@ def load(run: str | Path) -> Predictor:
     stamp = None
     with suppress(OSError):  # before it is read: it may be replaced at any time
         stamp = fingerprint(RunFolder(Path(run)).model)
-    net, config = load_model(Path(run))
-    return Predictor(net, config, run=Path(run), stamp=stamp)
+    model = load_model(Path(run))
+    return Predictor(model.net, model.config, run=Path(run), stamp=stamp)

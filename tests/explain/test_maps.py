@@ -65,7 +65,8 @@ def config(method: str = "ips", **select: object) -> Config:
 
 def predictor(method: str = "ips", blank: int = 0, **select: object) -> Predictor:
     settings = config(method, **select)
-    return Predictor(build_model(resolve(settings, Data(Noise(blank), Noise(blank), {}))), settings)
+    data = Data(train=Noise(blank), test=Noise(blank))
+    return Predictor(build_model(resolve(settings, data)), settings)
 
 
 class TestAttentionOfAllPatches:

@@ -53,7 +53,7 @@ class Bars:
         return int(rng.integers(SIDE * SIDE))
 
 
-DATA = Data(Bars(64, seed=0), Bars(200, seed=1), {})
+DATA = Data(train=Bars(64, seed=0), test=Bars(200, seed=1))
 
 
 def config(method: str, **train: Any) -> Config:
@@ -85,7 +85,7 @@ def quiet() -> Console:
 @pytest.mark.parametrize("method", METHODS)
 def test_it_learns_predicts_and_explains(method: str, tmp_path: Path) -> None:
     train(config(method), tmp_path / "run", console=quiet(), data=DATA)
-    scores, _, _ = evaluate(tmp_path / "run", console=quiet(), data=DATA)
+    scores = evaluate(tmp_path / "run", console=quiet(), data=DATA).scores
     # chance is 0.5; at random the one patch that counts is seen in a quarter of the images
     assert scores["bars"] >= (0.56 if method == "rps" else 0.8)
 
@@ -128,12 +128,12 @@ def test_resumed_it_ends_as_uninterrupted(method: str, tmp_path: Path) -> None:
                 raise KeyboardInterrupt
             return super().__getitem__(index)
 
-    broken = Data(Interrupted(64, seed=0), DATA.test, {})
+    broken = Data(train=Interrupted(64, seed=0), test=DATA.test)
     with pytest.raises(KeyboardInterrupt):
         train(short, tmp_path / "b", console=quiet(), data=broken)
     resumed = train(short, tmp_path / "b", resume=True, console=quiet(), data=DATA)
     for (name, a), b in zip(
-        straight.state_dict().items(), resumed.state_dict().values(), strict=True
+        straight.net.state_dict().items(), resumed.net.state_dict().values(), strict=True
     ):
         assert torch.equal(a, b), name
 
@@ -154,8 +154,8 @@ def test_without_positions_it_still_trains(method: str, tmp_path: Path) -> None:
     values = config(method, epochs=1, warmup=0).model_dump(mode="json")
     values["aggregate"]["position"] = False
     placeless = parse_config(values, source="bars")
-    net = train(placeless, tmp_path / "run", console=quiet(), data=DATA)
-    assert all(p.isfinite().all() for p in net.parameters())
+    model = train(placeless, tmp_path / "run", console=quiet(), data=DATA)
+    assert all(p.isfinite().all() for p in model.net.parameters())
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -177,7 +177,7 @@ def test_images_of_different_sizes_go_together(method: str) -> None:
 
 
 def test_methods_that_need_pixels_refuse_features() -> None:
-    features = Data(_Features(), _Features(), {})
+    features = Data(train=_Features(), test=_Features())
     for method in ("cnn", "dps"):
         values = config(method).model_dump(mode="json")
         values["encoder"] |= {"name": "projector", "dim": 8}

@@ -88,7 +88,7 @@ class TestTarget:
         target = [*byol.target_encoder.parameters(), *byol.target_projector.parameters()]
         before = [weight.tolist() for weight in online]
         expected = [0.9 * t + (1 - 0.9) * w for t, w in zip(target, online, strict=True)]
-        byol.follow(0.9)
+        byol.update_target(0.9)
         for got, want in zip(target, expected, strict=True):
             assert torch.allclose(got, want, atol=1e-6)
         assert [weight.tolist() for weight in online] == before
@@ -195,7 +195,7 @@ def test_a_linear_probe_is_better_on_what_it_learnt() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        byol.follow(moving_average(step, total=steps, start=0.97))
+        byol.update_target(moving_average(step, total=steps, start=0.97))
     learnt = probe(encoder, train, test)
     # Of six seeds the untrained encoder had 0.59 to 0.71 and the trained one 0.78 to 0.97.
     assert untrained < 0.75

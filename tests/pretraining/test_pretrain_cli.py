@@ -13,7 +13,6 @@ import pytest
 import torch
 import yaml
 from PIL import Image
-from rich.console import Console
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
@@ -23,10 +22,8 @@ from ips.errors import IPSError
 from ips.nn import thin_resnet
 from ips.nn.weights import load_weights
 from ips.pretraining.byol import BYOL
-from ips.pretraining.journal import Journal
-from ips.pretraining.settings import Folder
 from ips.pretraining.train import Learner
-from ips.progress import progress_bar
+from ips.training.callbacks import StopOtherDevices
 from tests.command import Outcome
 
 TINY = (
@@ -198,7 +195,7 @@ class TestResume:
 
     def test_goes_on_as_it_was_begun(self, images: Path, run: Path) -> None:
         text = refused(images, "--run", run, "--resume", "--seed", "1")
-        assert "begun with seed=0" in text
+        assert "started with other settings (seed=0)" in text
 
 
 class TestMistakes:
@@ -228,13 +225,13 @@ class TestMistakes:
         words = images, tmp_path / "bad.svs", "--run", tmp_path / "run", *TINY, "--epochs", "1"
         outcome = Outcome("pretrain", *words, "--skip-errors")
         assert outcome.code == 0, outcome.err
-        assert "left out: " in outcome.err
+        assert "skipped: " in outcome.err
         assert "bad.svs" in outcome.err
         assert (tmp_path / "run/encoder.safetensors").is_file()
         picture = np.zeros((40, 40, 3), np.uint8)
         Image.fromarray(picture).save(tmp_path / "bad.svs", format="png")  # it is one more now
         assert (
-            "begun with slides=2" in Outcome("pretrain", *words, "--resume").err
+            "other settings (slides=2)" in Outcome("pretrain", *words, "--resume").err
         )  # as it would be with it
 
     def test_a_slide_that_breaks_off_is_named(self, images: Path, tmp_path: Path) -> None:
@@ -265,14 +262,13 @@ class TestMistakes:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_an_error_ends_the_other_devices_too(tmp_path: Path, first: bool) -> None:
+def test_an_error_ends_the_other_devices_too(first: bool) -> None:
     killed: list[int] = []
     launcher = SimpleNamespace(kill=killed.append)
-    journal = Journal(Folder(tmp_path), progress_bar(Console(quiet=True)))
     alone: Any = SimpleNamespace(strategy=SimpleNamespace(launcher=None), is_global_zero=True)
     many: Any = SimpleNamespace(strategy=SimpleNamespace(launcher=launcher), is_global_zero=first)
     for trainer in (alone, many):
-        journal.on_exception(trainer, Learner.__new__(Learner), IPSError("no number"))
+        StopOtherDevices().on_exception(trainer, Learner.__new__(Learner), IPSError("no number"))
     assert killed == ([signal.SIGKILL] if first else [])
 
 
@@ -283,7 +279,7 @@ def test_slides_without_tissue_are_told(images: Path, tmp_path: Path) -> None:
     words = images, "--run", tmp_path / "run", *TINY, "--epochs", "1", "--coords", tmp_path
     outcome = Outcome("pretrain", *words)
     assert outcome.code == 0, outcome.err
-    assert "left out: b.png" in outcome.err
+    assert "skipped: b.png" in outcome.err
     with (tmp_path / "run/metrics.csv").open(newline="") as file:
         assert next(csv.DictReader(file))["step"] == "1"  # the four places of a
 

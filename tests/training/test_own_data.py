@@ -60,9 +60,9 @@ def features(tmp_path: Path) -> Path:
 
 def test_pictures_of_any_size(pictures: Path, tmp_path: Path) -> None:
     train(config(pictures), tmp_path / "run", console=CONSOLE)
-    scores, _, saved = evaluate(tmp_path / "run", console=CONSOLE)
-    assert set(scores) == {"grade"}
-    assert saved.tasks["grade"].names == ["high", "low"]
+    result = evaluate(tmp_path / "run", console=CONSOLE)
+    assert set(result.scores) == {"grade"}
+    assert result.model.config.tasks["grade"].names == ["high", "low"]
     predictor = ips.load(tmp_path / "run")
     prediction = predictor.predict(tmp_path / "7.png")
     assert len(prediction.indices) == 3
@@ -87,7 +87,7 @@ def test_features_of_different_width_are_refused(features: Path, tmp_path: Path)
 
 
 def test_an_encoder_that_does_not_suit_the_data_is_refused(features: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="take projector for stored features"):
+    with pytest.raises(ConfigError, match="use projector for stored features"):
         train(config(features), tmp_path / "run", console=CONSOLE)
 
 

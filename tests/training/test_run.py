@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,9 @@ CONSOLE = Console(quiet=True)
 
 
 def test_a_run_folder_holds_everything(tmp_path: Path) -> None:
-    config = tiny()
-    train(config, tmp_path / "run", console=CONSOLE)
-    scores, _, _ = evaluate(tmp_path / "run", console=CONSOLE)
-    run = tmp_path / "run"
+    config, run = tiny(), tmp_path / "run"
+    train(config, run, console=CONSOLE)
+    scores = evaluate(run, console=CONSOLE).scores
     assert json.loads((run / "test.json").read_text()) == scores
     assert set(scores) == {"majority", "multi"}
     assert all(0 <= score <= 1 for score in scores.values())
@@ -42,8 +42,8 @@ def test_a_run_folder_holds_everything(tmp_path: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_gives_others(tmp_path: Path) -> None:
-    same = [weights(train(tiny(), tmp_path / name, console=CONSOLE)) for name in "ab"]
-    other = weights(train(tiny("train.seed=1"), tmp_path / "c", console=CONSOLE))
+    same = [weights(train(tiny(), tmp_path / name, console=CONSOLE).net) for name in "ab"]
+    other = weights(train(tiny("train.seed=1"), tmp_path / "c", console=CONSOLE).net)
     assert torch.equal(same[0], same[1])
     assert not torch.equal(same[0], other)
 
@@ -52,11 +52,8 @@ class PowerCutError(Exception):
     """Stands for a power cut."""
 
 
-@pytest.mark.parametrize("step", [4, 6], ids=["in an epoch", "at the end of one"])
-def test_interrupted_and_resumed_ends_with_the_same_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
-    whole = weights(train(tiny(), tmp_path / "whole", console=CONSOLE))
+def interrupt(monkeypatch: pytest.MonkeyPatch, run: Callable[[], object], *, step: int = 4) -> None:
+    """Call ``run``, and stop its training at a step."""
     ordinary = Learner.training_step
 
     def interrupted(self: Learner, batch: Any, batch_idx: int) -> torch.Tensor:
@@ -67,25 +64,36 @@ def test_interrupted_and_resumed_ends_with_the_same_weights(
     with monkeypatch.context() as patch:
         patch.setattr(Learner, "training_step", interrupted)
         with pytest.raises(PowerCutError):
-            train(tiny(), tmp_path / "cut", console=CONSOLE)
-    torch.manual_seed(12345)  # a new process has another state of chance
-    resumed = weights(train(tiny(), tmp_path / "cut", resume=True, console=CONSOLE))
+            run()
+
+
+@pytest.mark.parametrize("step", [4, 6], ids=["in an epoch", "at the end of one"])
+def test_interrupted_and_resumed_ends_with_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    whole = weights(train(tiny(), tmp_path / "whole", console=CONSOLE).net)
+    interrupt(monkeypatch, lambda: train(tiny(), tmp_path / "cut", console=CONSOLE), step=step)
+    torch.manual_seed(12345)  # a new process starts with another random state
+    resumed = weights(train(tiny(), tmp_path / "cut", resume=True, console=CONSOLE).net)
     assert torch.equal(whole, resumed)
     rows = metrics(tmp_path / "cut")
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
 
 
 def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
-    first = weights(train(tiny(), tmp_path / "run", console=CONSOLE))
-    again = weights(train(tiny(), tmp_path / "run", resume=True, console=CONSOLE))
+    run = tmp_path / "run"
+    first = weights(train(tiny(), run, console=CONSOLE).net)
+    written = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    again = weights(train(tiny(), run, resume=True, console=CONSOLE).net)
     assert torch.equal(first, again)
+    assert written == {path: path.stat().st_mtime_ns for path in run.rglob("*")}
 
 
 def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
     train(tiny("train.epochs=1"), tmp_path / "run", console=CONSOLE)
-    with pytest.raises(RunError, match="holds a run already"):
+    with pytest.raises(RunError, match="already holds a run"):
         train(tiny("train.epochs=1"), tmp_path / "run", console=CONSOLE)
-    with pytest.raises(RunError, match=r"other settings \(select.keep\)"):
+    with pytest.raises(RunError, match=r"other settings \(select.keep=4\)"):
         train(
             tiny("train.epochs=1", "select.keep=5"), tmp_path / "run", resume=True, console=CONSOLE
         )
@@ -103,13 +111,21 @@ def test_a_removed_task_is_another_setting(tmp_path: Path) -> None:
 def test_a_run_that_failed_at_the_start_can_be_corrected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         train(tiny("train.slice=3"), tmp_path / "run", console=CONSOLE)
+    model = tmp_path / "run" / "model.safetensors"
+    assert not model.exists()
     train(tiny("train.epochs=1"), tmp_path / "run", console=CONSOLE)
+    assert model.is_file()
 
 
-def test_what_does_not_change_the_result_may_change_on_resuming(tmp_path: Path) -> None:
-    train(tiny("train.epochs=1"), tmp_path / "run", console=CONSOLE)
-    other = tiny("train.epochs=1", "select.load=lazy", "patches.slide_mpp=0.5")
-    train(other, tmp_path / "run", resume=True, console=CONSOLE)
+def test_a_resumed_run_may_load_images_differently(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = weights(train(tiny("train.epochs=2"), tmp_path / "whole", console=CONSOLE).net)
+    interrupt(monkeypatch, lambda: train(tiny("train.epochs=2"), tmp_path / "cut", console=CONSOLE))
+    other = tiny("train.epochs=2", "select.load=lazy", "patches.slide_mpp=0.5", "train.workers=1")
+    resumed = weights(train(other, tmp_path / "cut", resume=True, console=CONSOLE).net)
+    assert torch.allclose(whole, resumed, atol=1e-5)
+    assert read_yaml(tmp_path / "cut" / "config.yaml")["select"]["load"] == "lazy"
 
 
 def test_the_loading_strategies_give_the_same_loss() -> None:
@@ -133,11 +149,10 @@ def test_the_loading_strategies_give_the_same_loss() -> None:
 
 @pytest.mark.parametrize("load", LOADS)
 def test_every_loading_strategy_trains_to_the_same_weights(tmp_path: Path, load: str) -> None:
-    eager = weights(train(tiny("train.epochs=1"), tmp_path / "eager", console=CONSOLE))
-    other = train(
-        tiny("train.epochs=1", f"select.load={load}"), tmp_path / "other", console=CONSOLE
-    )
-    assert torch.allclose(eager, weights(other), atol=1e-5)
+    eager = weights(train(tiny("train.epochs=1"), tmp_path / "eager", console=CONSOLE).net)
+    config = tiny("train.epochs=1", f"select.load={load}")
+    other = weights(train(config, tmp_path / "other", console=CONSOLE).net)
+    assert torch.allclose(eager, other, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -154,9 +169,16 @@ def test_every_loading_strategy_trains_to_the_same_weights(tmp_path: Path, load:
     ids=lambda settings: settings[0],
 )
 def test_every_way_trains(tmp_path: Path, settings: list[str]) -> None:
-    train(tiny("train.epochs=1", *settings), tmp_path / "run", console=CONSOLE)
-    scores, _, _ = evaluate(tmp_path / "run", console=CONSOLE)
-    assert len(scores) == 2
+    config = tiny("train.epochs=1", *settings)
+    torch.manual_seed(config.train.seed)
+    start = weights(build_model(resolve(config, build_data(config))))
+    model = train(config, tmp_path / "run", console=CONSOLE)
+    assert not torch.equal(weights(model.net), start)
+    assert weights(model.net).isfinite().all()
+    in_memory = evaluate(tmp_path / "run", model=model, console=CONSOLE).scores
+    from_disk = evaluate(tmp_path / "run", console=CONSOLE).scores
+    assert in_memory.keys() == {"majority", "multi"}
+    assert in_memory == from_disk
 
 
 @pytest.mark.parametrize(
@@ -204,10 +226,11 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
 
 
 def test_a_saved_model_answers_as_before(tmp_path: Path) -> None:
-    net = train(tiny("train.epochs=1"), tmp_path / "run", console=CONSOLE)
-    loaded, config = load_model(tmp_path / "run")
-    source, _ = build_data(config).test[0]
-    before, after = net.predict(source), loaded.predict(source)
+    model = train(tiny("train.epochs=1"), tmp_path / "run", console=CONSOLE)
+    loaded = load_model(tmp_path / "run")
+    assert loaded.config == model.config
+    source, _ = build_data(model.config).test[0]
+    before, after = model.net.predict(source), loaded.net.predict(source)
     assert torch.equal(before.indices, after.indices)
     for task in before.logits:
         assert torch.allclose(before.logits[task], after.logits[task], atol=1e-6)

@@ -32,13 +32,13 @@ def config(size: int = 80, name: str = "timm:vit") -> Config:
 
 def test_a_timm_encoder_trains_from_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     created = fake_timm.install(monkeypatch, side=80)
-    net = train(config(), tmp_path / "run", console=CONSOLE)
+    net = train(config(), tmp_path / "run", console=CONSOLE).net
     assert created == [("vit", {"pretrained": True, "num_classes": 0})]
     assert net.mean.flatten().tolist() == pytest.approx(fake_timm.MEAN)
     assert net.std.flatten().tolist() == pytest.approx(fake_timm.STD)
     assert not fake_timm.is_pretrained(net.encoder)  # it has learned
 
-    loaded, _ = load_model(tmp_path / "run")
+    loaded = load_model(tmp_path / "run").net
     assert [options["pretrained"] for _, options in created] == [True, False]
     assert loaded.mean.flatten().tolist() == pytest.approx(fake_timm.MEAN)
     for name, tensor in net.state_dict().items():
@@ -55,7 +55,7 @@ def test_a_fixed_input_size_is_checked_before_training(
         train(config(), tmp_path / "run", console=CONSOLE)
     assert not (tmp_path / "run").exists()
     fake_timm.install(monkeypatch, side=80)
-    net = train(config(), tmp_path / "run", console=CONSOLE)
+    net = train(config(), tmp_path / "run", console=CONSOLE).net
     other = MemoryPatches(torch.zeros(5, 3, 64, 64, dtype=torch.uint8), name="other.png")
     with pytest.raises(PatchError, match=r"other\.png: patches are .* 64 x 64 px.* 80 x 80 px"):
         net.predict(other)

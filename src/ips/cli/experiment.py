@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from ips import api
+from ips.cli.allocator import keep_freed_memory
 from ips.cli.app import app, err, fail, interrupt_hint, print_message, print_table, report_errors
 from ips.cli.options import Scale, Settings
 
@@ -51,6 +52,7 @@ def experiment(
         rows = [[e.name, e.description, ", ".join(e.recipes)] for e in EXPERIMENTS.values()]
         print_table(["experiment", "what it shows", "scales"], rows)
         return
+    keep_freed_memory()
     folder = out or Path("runs/experiments") / f"{name}-{scale}"
     with interrupt_hint(f"run the same command again to continue (results so far in {folder})"):
         result = api.experiment(

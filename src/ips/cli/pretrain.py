@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from ips import api
+from ips.cli.allocator import keep_freed_memory
 from ips.cli.app import app, err, interrupt_hint, print_message, report_errors, skip_errors_hint
 from ips.cli.options import Coords, Level, Magnification, Mpp, PatchSize, Resume, SkipErrors
 
@@ -102,6 +103,7 @@ def pretrain(
         seed=seed,
         precision=precision,
     )
+    keep_freed_memory()
     hint = f"run the same command with --resume to continue (run folder {run})"
     with interrupt_hint(hint), skip_errors_hint(skip_errors=skip_errors):
         file = api.pretrain(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from ips import api
+from ips.cli.allocator import keep_freed_memory
 from ips.cli.app import app, err, interrupt_hint, print_message, print_table, report_errors
 from ips.cli.options import Resume, RunFolder, Scale, Settings
 
@@ -34,6 +35,7 @@ def train(
     resume: Resume = False,
 ) -> None:
     """Train a model, evaluate it on held-out images, and draw its attention maps."""
+    keep_freed_memory()
     folder = run or Path("runs") / Path(recipe).stem
     with interrupt_hint(f"run the same command with --resume to continue (run folder {folder})"):
         api.train(

@@ -155,9 +155,10 @@ def _failure(error: Exception) -> str:
 def _train(plan: Plan, arm: Arm, seed: int, *, console: Console, progress: Progress) -> None:
     run = plan.run(arm, seed)
     # Also for a finished run: it is an error if its settings differ.
-    train(plan.config(arm, seed), run, resume=True, console=console, progress=progress)
+    config = plan.config(arm, seed)
+    model = train(config, run, resume=True, console=console, progress=progress)
     if not RunFolder(run).test.is_file():
-        evaluate(run, console=console, progress=progress)
+        evaluate(run, model=model, console=console, progress=progress)
     write_text(run / _REQUESTED, json.dumps(_values(plan, arm, seed), indent=2) + "\n")
 
 

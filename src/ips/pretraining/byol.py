@@ -60,7 +60,7 @@ class BYOL(nn.Module):
         return Comparison(loss.mean(), _spread(t))
 
     @torch.no_grad()
-    def follow(self, tau: float) -> None:
+    def update_target(self, tau: float) -> None:
         """Move the target towards the online network, of which ``1 - tau`` is taken."""
         pairs = (self.target_encoder, self.encoder), (self.target_projector, self.projector)
         for target, online in pairs:

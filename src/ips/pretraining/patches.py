@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from ips.data.table import read_table
-from ips.errors import DataError, ImageError, IPSError, PatchError
+from ips.errors import DataError, ImageError, PatchError
 from ips.files import list_files
 from ips.images import is_image
 from ips.images.tile_cache import CACHE_BYTES
@@ -58,14 +57,14 @@ class Collection:
         slides: at least one.
         channels: C.
         patch_size: side of a patch in pixels.
-        left_out: why others are not among them.
+        skipped: why others are not among them.
         skip_errors: whether a patch that cannot be read gives way to another of its slide.
     """
 
     slides: list[Slide]
     channels: int
     patch_size: int
-    left_out: list[str]
+    skipped: list[str]
     skip_errors: bool
 
 
@@ -111,7 +110,7 @@ def collect(
         progress: is called after every file.
     """
     slides: list[Slide] = []
-    left_out: list[str] = []
+    skipped: list[str] = []
     channels: dict[int, Path] = {}
     sizes: dict[int, Path] = {}
     for path in files:
@@ -125,11 +124,11 @@ def collect(
         except (ImageError, PatchError) as error:
             if not skip_errors and not isinstance(error, NoTissueError):
                 raise
-            left_out.append(str(error))
+            skipped.append(str(error))
         progress()
     if not slides:
         what = "has tissue and can be read" if skip_errors else "has tissue"
-        raise DataError(f"none of {len(files)} slides {what}, such as {left_out[0]}")
+        raise DataError(f"none of {len(files)} slides {what}, such as {skipped[0]}")
     if len(channels) > 1:
         raise DataError(
             f"{channels[1]} is grey but {channels[3]} has colours: pre-train on one kind"
@@ -140,7 +139,7 @@ def collect(
             f"the places of {one} are of patches of {size} px, but those of {another} of {other}: "
             "find the tissue of all with the same size"
         )
-    return Collection(slides, next(iter(channels)), next(iter(sizes)), left_out, skip_errors)
+    return Collection(slides, next(iter(channels)), next(iter(sizes)), skipped, skip_errors)
 
 
 def draw(slides: Sequence[Slide], *, per_slide: int, seed: int, epoch: int) -> Draws:
@@ -169,7 +168,7 @@ def draw(slides: Sequence[Slide], *, per_slide: int, seed: int, epoch: int) -> D
     return np.concatenate(drawn)
 
 
-class Reader(Dataset[Tensor]):
+class Reader:
     """Reads the patches of an epoch by number, and keeps the slides of the last ones open.
 
     A worker gets a copy, and opens its own files.
@@ -201,16 +200,6 @@ class Reader(Dataset[Tensor]):
 
     def __len__(self) -> int:
         return len(self.draws)
-
-    def __getitems__(self, numbers: Sequence[int]) -> Tensor | IPSError:
-        """A batch for torch's loader; a mistake in the data comes back as a value.
-
-        Raised in a worker, torch would put the worker's traceback into its sentence.
-        """
-        try:
-            return self.read(numbers)
-        except IPSError as error:
-            return error
 
     def read(self, numbers: Sequence[int]) -> Tensor:
         """The patches with these numbers, ``(b, C, h, w)`` uint8."""

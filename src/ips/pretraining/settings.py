@@ -1,30 +1,20 @@
-"""What a pre-training is asked for, and where its results are.
-
-config.yaml          every setting
-metrics.csv          a line an epoch
-encoder.safetensors  the encoder, with its config in the header
-checkpoints/         what --resume goes on from
-figures/             what it holds for alike
-"""
+"""Settings of a pre-training, and the file of the encoder that it gives."""
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import yaml
-from safetensors.torch import save_file
 
-from ips.config import read_yaml
-from ips.errors import ConfigError, RunError
+from ips.errors import ConfigError
 from ips.nn import ENCODERS, ResNet, build_encoder
+from ips.training.harness import Precision
+from ips.training.store import save_weights
 
 Optimizer = Literal["lars", "adamw"]
-Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
 
 
 @dataclass(frozen=True)
@@ -96,64 +86,6 @@ class Settings:
         return {**values, "lr": self.peak_lr}
 
 
-@dataclass(frozen=True)
-class Folder:
-    """Where the things of a pre-training are."""
-
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        """Every setting."""
-        return self.path / "config.yaml"
-
-    @property
-    def metrics(self) -> Path:
-        """A line an epoch."""
-        return self.path / "metrics.csv"
-
-    @property
-    def encoder(self) -> Path:
-        """What ``encoder.weights`` takes."""
-        return self.path / "encoder.safetensors"
-
-    @property
-    def checkpoint(self) -> Path:
-        """The state after the last finished epoch."""
-        return self.path / "checkpoints" / "last.ckpt"
-
-    @property
-    def neighbours(self) -> Path:
-        """The picture."""
-        return self.path / "figures" / "neighbours.png"
-
-    @property
-    def begun(self) -> bool:
-        """Whether there is something to go on with."""
-        return self.checkpoint.is_file() or self.encoder.is_file()
-
-    def begin(self, values: dict[str, Any], *, resume: bool) -> None:
-        """Write the settings down, or see that a run which goes on has the same."""
-        if self.path.exists() and not self.path.is_dir():
-            raise RunError(f"{self.path}: is a file: give a folder as --run")
-        if self.begun and not resume:
-            raise RunError(
-                f"{self.path}: holds a run already: take another --run, or go on with --resume"
-            )
-        if not self.begun:
-            self.path.mkdir(parents=True, exist_ok=True)
-            text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-            self.config.write_text(text, encoding="utf-8")
-            return
-        then = read_yaml(self.config)
-        changed = [name for name in values | then if values.get(name) != then.get(name)]
-        if changed:
-            words = ", ".join(f"{name}={then.get(name)}" for name in changed)
-            raise RunError(
-                f"{self.path}: was begun with {words}: resume with the same, or take another --run"
-            )
-
-
 def check(settings: Settings, *, devices: int) -> None:
     """What can be told to be wrong before anything is read."""
     if settings.encoder not in ENCODERS:
@@ -178,7 +110,7 @@ def check(settings: Settings, *, devices: int) -> None:
 
 
 def save_encoder(encoder: ResNet, settings: Settings, path: Path) -> None:
-    """Write the weights under torchvision's names; the file appears whole or not at all.
+    """Write the weights under torchvision's names.
 
     In its header are, as JSON under ``config``, the sections ``encoder`` and ``patches`` as a
     training's config has them, and every setting of the pre-training. Pixels are between 0 and 1.
@@ -200,7 +132,4 @@ def save_encoder(encoder: ResNet, settings: Settings, path: Path) -> None:
         },
         "pretraining": settings.values(),
     }
-    partial = path.with_suffix(".partial")
-    tensors = {name: t.detach().cpu().contiguous() for name, t in encoder.state_dict().items()}
-    save_file(tensors, partial, metadata={"config": json.dumps(config)})
-    partial.replace(path)
+    save_weights(encoder, path, config=config)

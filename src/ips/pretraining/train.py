@@ -1,14 +1,7 @@
-"""Pre-train an encoder on the patches of slides, without labels, into a run folder."""
+"""Pre-train an encoder with BYOL on the patches of slides, without labels, into a run folder."""
 
 from __future__ import annotations
 
-import logging
-import math
-import signal
-import threading
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,30 +10,24 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.fabric.utilities.rank_zero import rank_zero_only
-from lightning.fabric.utilities.warnings import PossibleUserWarning
 from rich.console import Console
 from torch import Tensor
+from torch.utils.data import DataLoader
 
-from ips.errors import DataError, IPSError
+from ips.config import read_yaml, write_yaml
+from ips.errors import DataError
 from ips.nn import ResNet
 from ips.pretraining.augment import TwoViews
 from ips.pretraining.byol import BYOL, learning_rate_factor, moving_average
-from ips.pretraining.journal import Journal
 from ips.pretraining.lars import LARS, parameter_groups
-from ips.pretraining.loading import Batches, epoch_reader
 from ips.pretraining.neighbours import draw_neighbours, find_neighbours
-from ips.pretraining.patches import (
-    Collection,
-    Opener,
-    blank,
-    collect,
-    find_files,
-)
-from ips.pretraining.settings import Folder, Settings, check, save_encoder
+from ips.pretraining.patches import Collection, Opener, Reader, blank, collect, draw, find_files
+from ips.pretraining.settings import Settings, check, save_encoder
 from ips.progress import progress_bar
 from ips.slides.coords import Resolution, slide_patches
+from ips.training import RunFolder, harness
 
-# Patches that are compared for the picture.
+# Number of patches in the search for nearest neighbours.
 _COMPARED = 2048
 
 
@@ -54,95 +41,116 @@ def pretrain(
     workers: int = 0,
     skip_errors: bool = False,
 ) -> Path | None:
-    """BYOL into the folder ``run``; with ``resume``, go on with what is there.
+    """Pre-train an encoder into a run folder.
 
-    Interrupted at any moment, the folder holds the state after the last finished epoch; on one
-    device the resumed run ends with the weights that an uninterrupted one would have.
+    The folder holds the state after the last finished epoch at any time. On one device, a resumed
+    run ends with the same weights as an uninterrupted one.
 
     Args:
-        settings: what to learn from, and how.
-        run: the folder.
-        resume: go on.
-        console: where the bar and what is left out are shown.
-        devices: GPUs, or processes where there is none.
-        workers: processes that read patches, for each device.
-        skip_errors: leave out slides that cannot be opened, and patches that cannot be read.
+        settings: data and hyper-parameters.
+        run: path of the run folder.
+        resume: continue the run in the folder, if there is one.
+        console: console for the progress bar and the skipped slides.
+        devices: number of GPUs, or of processes without a GPU.
+        workers: number of processes per device that read patches.
+        skip_errors: skip slides that cannot be opened and patches that cannot be read.
 
     Returns:
-        The encoder's file; None in the processes of further devices.
+        Path of the encoder; None in the processes of all devices but the first.
     """
     check(settings, devices=devices)
-    if getattr(rank_zero_only, "rank", 0):  # a further device: the first speaks for all
+    if getattr(rank_zero_only, "rank", 0):  # only the first device prints
         console = Console(quiet=True)
-    folder = Folder(run)
+    folder = RunFolder(run)
+    started = folder.has_run(resume=resume)
     resolution = Resolution(
         settings.patch_size, settings.level, settings.mpp, settings.magnification
     )
     open_file = partial(slide_patches, resolution=resolution, coords=settings.coords)
-    collection = _collected(settings, open_file, console, skip_errors=skip_errors)
+    collection = _collect(settings, open_file, console, skip_errors=skip_errors)
     settings = replace(settings, patch_size=collection.patch_size)
     counts = (min(slide.count, settings.patches_per_slide) for slide in collection.slides)
     steps = sum(counts) // settings.batch
     if steps == 0:
         raise DataError(
-            f"{len(collection.slides)} slides with {settings.patches_per_slide} patches at most "
+            f"{len(collection.slides)} slides with at most {settings.patches_per_slide} patches "
             f"give less than one batch of {settings.batch}: take a smaller --batch or more slides"
         )
     views = TwoViews(patch=collection.patch_size, channels=collection.channels)
-    folder.begin(settings.values() | {"slides": len(collection.slides)}, resume=resume)
+    values = settings.values() | {"slides": len(collection.slides)}
+    if started:
+        folder.check_settings(values, read_yaml(folder.config))
+    else:
+        run.mkdir(parents=True, exist_ok=True)
+        write_yaml(values, folder.config)
     if folder.encoder.is_file():
         return folder.encoder
     torch.manual_seed(settings.seed)
     encoder = settings.build_encoder(collection.channels)
     byol = BYOL(encoder, encoder.dim, hidden=settings.hidden, projection=settings.projection)
-    learner = Learner(byol, views, settings, steps=steps * settings.epochs)
-    batches = Batches(collection, open_file, settings, steps=steps, workers=workers)
-    checkpoint = folder.checkpoint if folder.begun else None
-    with _lightning_at_rest():
-        trainer = _trainer(settings, Journal(folder, progress_bar(console)), devices=devices)
-        trainer.fit(learner, datamodule=batches, ckpt_path=checkpoint, weights_only=True)
+    trainer = harness.fit(
+        Learner(byol, views, settings, steps=steps * settings.epochs),
+        Batches(collection, open_file, settings, steps=steps, workers=workers),
+        folder,
+        progress=progress_bar(console),
+        epochs=settings.epochs,
+        precision=settings.precision,
+        devices=devices,
+    )
     if not trainer.is_global_zero:
         return None
-    _draw(encoder, collection, open_file, settings, folder.neighbours, console)
+    _draw_neighbours(encoder, collection, open_file, settings, folder.figures, console)
     save_encoder(encoder, settings, folder.encoder)
     return folder.encoder
 
 
-class Learner(L.LightningModule):
-    """A step of BYOL.
+class Learner(harness.BaseLearner):
+    """The training step of BYOL.
 
     Args:
         byol: the networks.
-        views: makes two of a batch.
-        settings: optimiser, learning rate, moving average and seed.
-        steps: of the whole training.
+        views: makes two views of a batch.
+        settings: optimizer, learning rate, moving average and random seed.
+        steps: number of steps of the whole training.
     """
 
     def __init__(self, byol: BYOL, views: TwoViews, settings: Settings, *, steps: int) -> None:
-        super().__init__()
+        super().__init__(seed=settings.seed)
         self.byol, self.views = byol, views
         self.settings, self.steps = settings, steps
+        self._values: list[dict[str, float]] = []
 
-    def training_step(self, batch: Tensor, batch_idx: int) -> dict[str, Any]:
-        """Loss of a batch ``(b, C, h, w)`` uint8, and what else a person may want to see."""
-        # The step's number alone decides what is random in it, so that a resumed run goes on
-        # exactly as an uninterrupted one.
-        step, world, rank = self.global_step, self.trainer.world_size, self.global_rank
-        torch.manual_seed(self.settings.seed * 1_000_003 + step * world + rank)
-        seen = self.byol(*self.views(batch))
-        if not math.isfinite(value := seen.loss.item()):
-            raise IPSError(
-                f"the loss became {value} in step {step}: lower --lr {self.settings.peak_lr:g}"
-            )
-        shares = {"spread": seen.spread, "blank": blank(batch).float().mean()}
-        return {"loss": seen.loss, **shares, "tau": self._tau(step)}
+    def on_train_epoch_start(self) -> None:
+        """Reset the metrics."""
+        self._values = []
+
+    def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
+        """Loss of a batch ``(b, C, h, w)`` uint8."""
+        self.seed_step()
+        result = self.byol(*self.views(batch))
+        self.check_finite(result.loss, hint=f"lower --lr {self.settings.peak_lr:g}")
+        self._values.append(
+            {
+                "loss": result.loss.item(),
+                "spread": result.spread.item(),
+                "blank": blank(batch).float().mean().item(),
+                "tau": self._tau(self.global_step),
+            }
+        )
+        loss: Tensor = result.loss
+        return loss
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Let the target follow."""
-        self.byol.follow(self._tau(self.global_step - 1))
+        """Update the target network."""
+        self.byol.update_target(self._tau(self.global_step - 1))
+
+    def epoch_metrics(self) -> dict[str, float]:
+        """Mean loss, spread, share of blank patches, and tau."""
+        count = len(self._values)
+        return {name: sum(v[name] for v in self._values) / count for name in self._values[0]}
 
     def configure_optimizers(self) -> Any:
-        """BYOL's LARS, or AdamW; the learning rate is set anew at every step."""
+        """BYOL's LARS, or AdamW, with linear warm-up and cosine decay."""
         groups, lr = parameter_groups(self.byol), self.settings.peak_lr
         optimizer: torch.optim.Optimizer = (
             LARS(groups, lr=lr)
@@ -150,19 +158,75 @@ class Learner(L.LightningModule):
             else torch.optim.AdamW(groups, lr=lr)
         )
         warmup = round(self.settings.warmup_epochs * self.steps / self.settings.epochs)
-        schedule = torch.optim.lr_scheduler.LambdaLR(
+        return self.scheduled(
             optimizer, lambda step: learning_rate_factor(step, warmup=warmup, total=self.steps)
         )
-        return {
-            "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
-        }
 
     def _tau(self, step: int) -> float:
         return moving_average(step, total=self.steps, start=self.settings.tau)
 
 
-def _collected(
+class Batches(L.LightningDataModule):
+    """Batches of patches, drawn anew in every epoch; each device gets its share of each batch.
+
+    Args:
+        collection: slides.
+        open_file: opens a slide.
+        settings: number of patches, and random seed.
+        steps: number of steps per epoch.
+        workers: number of worker processes.
+    """
+
+    def __init__(
+        self,
+        collection: Collection,
+        open_file: Opener,
+        settings: Settings,
+        *,
+        steps: int,
+        workers: int,
+    ) -> None:
+        super().__init__()
+        self.collection, self.open_file = collection, open_file
+        self.settings, self.steps, self.workers = settings, steps, workers
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        """The batches of the trainer's current epoch; Lightning calls this in every epoch."""
+        assert self.trainer is not None
+        world, rank = self.trainer.world_size, self.trainer.global_rank
+        batch, epoch = self.settings.batch, self.trainer.current_epoch
+        reader = _epoch_reader(self.collection, self.open_file, self.settings, epoch=epoch)
+        order = torch.arange(self.steps * batch).view(self.steps, world, batch // world)
+        return harness.make_loader(
+            reader.read,
+            order[:, rank].flatten().tolist(),
+            batch=batch // world,
+            workers=self.workers,
+            pin_memory=torch.cuda.is_available(),
+        )
+
+
+def _epoch_reader(
+    collection: Collection,
+    open_file: Opener,
+    settings: Settings,
+    *,
+    epoch: int,
+    per_slide: int | None = None,
+) -> Reader:
+    """The patches of an epoch, drawn with the seed and the number of the epoch."""
+    slides, each = collection.slides, per_slide or settings.patches_per_slide
+    return Reader(
+        slides,
+        open_file,
+        draw(slides, per_slide=each, seed=settings.seed, epoch=epoch),
+        seed=settings.seed * 1_000_003 + epoch,
+        skip_blank=settings.coords is None,
+        skip_errors=collection.skip_errors,
+    )
+
+
+def _collect(
     settings: Settings, open_file: Opener, console: Console, *, skip_errors: bool
 ) -> Collection:
     files = find_files(settings.data)
@@ -171,22 +235,22 @@ def _collected(
         collection = collect(
             files, open_file, skip_errors=skip_errors, progress=lambda: bar.advance(task)
         )
-    for text in collection.left_out:
-        console.print(f"left out: {text}", markup=False, highlight=False, soft_wrap=True)
+    for text in collection.skipped:
+        console.print(f"skipped: {text}", markup=False, highlight=False, soft_wrap=True)
     return collection
 
 
-def _draw(
+def _draw_neighbours(
     encoder: ResNet,
     collection: Collection,
     open_file: Opener,
     settings: Settings,
-    path: Path,
+    figures: Path,
     console: Console,
 ) -> None:
-    """The picture of neighbours, of patches that are drawn as for one more epoch."""
+    """Plot nearest neighbours among patches that are drawn as for one more epoch."""
     each = min(-(-_COMPARED // len(collection.slides)), settings.patches_per_slide)
-    reader = epoch_reader(collection, open_file, settings, epoch=settings.epochs, per_slide=each)
+    reader = _epoch_reader(collection, open_file, settings, epoch=settings.epochs, per_slide=each)
     reader.draws = reader.draws[:_COMPARED]
     encoder.to("cuda" if torch.cuda.is_available() else "cpu")
     with progress_bar(console, transient=True) as bar:
@@ -194,50 +258,5 @@ def _draw(
         found = find_neighbours(
             encoder, reader, progress=lambda done: bar.update(task, completed=done)
         )
-    draw_neighbours(path, found, reader)
+    draw_neighbours(figures / "neighbours.png", found, reader)
     reader.close()
-
-
-def _trainer(settings: Settings, journal: Journal, *, devices: int) -> L.Trainer:
-    gpu = torch.cuda.is_available()
-    return L.Trainer(
-        max_epochs=settings.epochs,
-        accelerator="gpu" if gpu else "cpu",
-        devices=devices,
-        strategy="ddp" if devices > 1 else "auto",
-        sync_batchnorm=gpu and devices > 1,  # BYOL's statistics are those of the whole batch
-        precision=settings.precision,
-        logger=False,
-        callbacks=[journal],
-        enable_checkpointing=False,  # the journal does it, atomically
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        use_distributed_sampler=False,  # the batches are shared out already
-        reload_dataloaders_every_n_epochs=1,  # an epoch's patches follow from its number
-    )
-
-
-@contextmanager
-def _lightning_at_rest() -> Iterator[None]:
-    """Lightning without its notes on hardware and loaders, and with Ctrl-C as Python has it.
-
-    Left alone it exits the process at Ctrl-C, and ignores the key from then on.
-    """
-    handler = signal.getsignal(signal.SIGINT)
-    loggers = [logging.getLogger(f"lightning.{part}") for part in ("pytorch", "fabric")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PossibleUserWarning)
-            warnings.filterwarnings("ignore", message=".*LeafSpec.*")  # torch's tree utilities
-            yield
-    except SystemExit as stop:
-        raise KeyboardInterrupt from stop
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, handler)

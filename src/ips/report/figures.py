@@ -23,7 +23,7 @@ from ips.predictor import Predictor
 from ips.selection import Selection
 from ips.training import RunFolder
 from ips.training.build import Data
-from ips.training.module import Seen
+from ips.training.module import BatchObserver
 
 _SHOWN = 4  # test images in the picture of attention
 
@@ -41,7 +41,7 @@ def watcher(run: Path, data: Data) -> Callable[[int, Net], None]:
     return look
 
 
-def collector(highest: Highest) -> Seen:
+def collector(highest: Highest) -> BatchObserver:
     """Puts the patches of highest attention of all tested images into ``highest``."""
     count = 0
 

@@ -104,7 +104,7 @@ def _test(run: Path, config: Config, data: Data, console: Console) -> TestPredic
             for name, task in tasks.items():
                 labels[name].append(task.one_hot(image_labels[name]).tolist())
 
-    training.evaluate(run, console=console, data=data, seen=collect)
+    training.evaluate(run, console=console, data=data, observer=collect)
     parts = [
         TaskPredictions(name, task, np.array(labels[name]), np.array(probabilities[name]))
         for name, task in tasks.items()

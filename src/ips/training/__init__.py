@@ -1,4 +1,4 @@
-"""Tasks, schedule, the Lightning module and its batches, run folders."""
+"""Training: from a config to data sets and a model, the training loop, run folders."""
 
 from ips.errors import require
 
@@ -6,12 +6,15 @@ require("lightning", "rich", "torchmetrics")
 
 from ips.tasks import Task, build_tasks
 from ips.training.build import build_data, build_model, open_source, resolve
-from ips.training.run import evaluate, train
-from ips.training.store import RunFolder, load_model, save_model
+from ips.training.folder import RunFolder
+from ips.training.run import Evaluation, evaluate, train
+from ips.training.store import TrainedModel, load_model, save_model
 
 __all__ = [
+    "Evaluation",
     "RunFolder",
     "Task",
+    "TrainedModel",
     "build_data",
     "build_model",
     "build_tasks",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -49,13 +49,17 @@ from ips.tasks import Task, build_tasks
 from ips.training.loading import DataSet, Sampled
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Data:
-    """Training and test images, and what their classes are called where the data says so."""
+    """The data sets of a config, and the class names of the tasks that the data names.
+
+    There is no validation set yet: nothing is chosen during training.
+    """
 
     train: DataSet
+    validation: DataSet | None = None
     test: DataSet
-    names: dict[str, list[str]]
+    names: dict[str, list[str]] = field(default_factory=dict)
 
 
 def build_data(config: Config) -> Data:
@@ -63,10 +67,9 @@ def build_data(config: Config) -> Data:
     data = _whole_data(config)
     if (count := config.patches.sample) is None:
         return data
-    seed = config.train.seed
-    return Data(
-        Sampled(data.train, count, seed=seed), Sampled(data.test, count, seed=seed), data.names
-    )
+    sample = partial(Sampled, count=count, seed=config.train.seed)
+    validation = data.validation and sample(data.validation)
+    return replace(data, train=sample(data.train), validation=validation, test=sample(data.test))
 
 
 def _whole_data(config: Config) -> Data:
@@ -102,7 +105,7 @@ def _check_labels(config: Config, labels: Mapping[str, tuple[str, int]]) -> None
 def _megapixel_mnist(data: MegapixelMNISTConfig, patches: PatchesConfig) -> Data:
     if data.folder is not None:
         saved = partial(open_megapixel_mnist, data.folder, **_grid(patches))
-        return Data(saved(split="train"), saved(split="test"), {})
+        return Data(train=saved(split="train"), test=saved(split="test"))
     make = partial(
         megapixel_mnist.MegapixelMNIST,
         data.side,
@@ -112,7 +115,7 @@ def _megapixel_mnist(data: MegapixelMNISTConfig, patches: PatchesConfig) -> Data
         **_grid(patches),
     )
     train = make(count=data.train, split="train", fresh=data.fresh)
-    return Data(train, make(count=data.test, split="test"), {})
+    return Data(train=train, test=make(count=data.test, split="test"))
 
 
 def _road_signs(data: RoadSignsConfig, patches: PatchesConfig) -> Data:
@@ -124,13 +127,14 @@ def _road_signs(data: RoadSignsConfig, patches: PatchesConfig) -> Data:
         **_grid(patches),
     )
     train = make(count=data.train, split="train", fresh=data.fresh)
-    return Data(train, make(count=data.test, split="test"), {"sign": road_signs.NAMES})
+    test = make(count=data.test, split="test")
+    return Data(train=train, test=test, names={"sign": road_signs.NAMES})
 
 
 def _traffic_signs(data: TrafficSignsConfig, patches: PatchesConfig) -> Data:
     make = partial(traffic_signs.TrafficSigns, data.folder, seed=data.seed, **_grid(patches))
     train = make(split="train", augment=data.augment)
-    return Data(train, make(split="test"), {"sign": traffic_signs.NAMES})
+    return Data(train=train, test=make(split="test"), names={"sign": traffic_signs.NAMES})
 
 
 def _grid(patches: PatchesConfig) -> dict[str, Any]:
@@ -167,7 +171,7 @@ def _table(data: TableConfig, config: Config) -> Data:
         labels = [encoded.labels[i] for i in numbers]
         return TableData([rows[i] for i in numbers], labels=labels, open=opener)
 
-    return Data(part(list(train)), part(list(test)), encoded.names)
+    return Data(train=part(list(train)), test=part(list(test)), names=encoded.names)
 
 
 def open_source(path: str | Path | Image, patches: PatchesConfig) -> PatchSource:

@@ -1,9 +1,11 @@
-"""What happens beside the learning: the bar, the log, the checkpoint."""
+"""Lightning callbacks: progress bar, metrics file, last checkpoint."""
 
 from __future__ import annotations
 
 import csv
+import io
 import math
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -15,15 +17,14 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from rich.progress import Progress
 
-from ips.models import Net
-from ips.training.module import Learner
+from ips.files import atomic_path, write_text
 
 
 class Bar(Callback):
-    """One bar over all steps of a run, or of a test.
+    """One progress bar over all steps of a run, or of a test.
 
     Args:
-        progress: where it is shown, perhaps among others.
+        progress: rich progress display; if it is shown already, it gets one more bar.
     """
 
     def __init__(self, progress: Progress) -> None:
@@ -32,38 +33,39 @@ class Bar(Callback):
         self._task = self._progress.add_task("", note="")
 
     def on_train_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
-        """Start where the run starts, which is not 0 if it was resumed."""
+        """Show the bar; a resumed run does not start at 0."""
         total = int(trainer.estimated_stepping_batches)
-        self._progress.start()
-        self._progress.reset(self._task, description="training", total=total)
-        self._progress.update(self._task, completed=trainer.global_step)
+        self._start(trainer, "training", total=total, completed=trainer.global_step)
 
     def on_train_batch_end(
         self, trainer: L.Trainer, learner: L.LightningModule, outputs: Any, *args: Any
     ) -> None:
-        """A step further."""
+        """Advance by one step."""
         note = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
         if outputs is not None:
             note += f"  loss {float(outputs['loss']):.3f}"
         self._progress.update(self._task, completed=trainer.global_step, note=note)
 
     def on_test_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
-        """The test has a bar of its own."""
-        total = int(sum(trainer.num_test_batches))
-        self._progress.start()
-        self._progress.reset(self._task, description="testing ", total=total, note="")
+        """Show the bar of a test."""
+        self._start(trainer, "testing ", total=int(sum(trainer.num_test_batches)), note="")
 
     def on_test_batch_end(self, trainer: L.Trainer, *args: Any) -> None:
-        """A batch further."""
+        """Advance by one batch."""
         self._progress.advance(self._task)
 
     def teardown(self, trainer: L.Trainer, learner: L.LightningModule, stage: str) -> None:
-        """Leave the terminal as it was."""
+        """Remove the bar."""
         self._stop()
 
     def on_exception(self, *args: Any) -> None:
-        """Also when the run ends early."""
+        """Remove the bar when the run ends early."""
         self._stop()
+
+    def _start(self, trainer: L.Trainer, description: str, **values: Any) -> None:
+        if trainer.is_global_zero:
+            self._progress.start()
+            self._progress.reset(self._task, description=description, **values)
 
     def _stop(self) -> None:
         if self._own:
@@ -72,37 +74,41 @@ class Bar(Callback):
             self._progress.remove_task(self._task)
 
 
-class MetricsLog(Callback):
-    """A line of ``metrics.csv`` an epoch; a resumed run drops what it is about to do again."""
+class MetricsFile(Callback):
+    """Writes one row of ``metrics.csv`` per epoch, from the ``epoch_metrics`` of the learner.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._began = 0.0
+    Args:
+        path: path of the file. A resumed run replaces the rows of the epochs that it repeats.
+        log_memory: add the column ``peak_mb``.
+    """
+
+    def __init__(self, path: Path, *, log_memory: bool = False) -> None:
+        self._path, self._log_memory = path, log_memory
+        self._start = 0.0
 
     def on_train_epoch_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
-        """Start the epoch's clock."""
-        self._began = time.monotonic()
+        """Start the clock."""
+        self._start = time.monotonic()
 
     def on_train_epoch_end(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
-        """Write the epoch's means."""
-        assert isinstance(learner, Learner)
-        values = {
-            "loss": float(torch.stack(learner.losses).mean()),
-            **{f"train_{task}": score for task, score in learner.scores().items()},
+        """Write the row; of several devices, only the first writes."""
+        if not trainer.is_global_zero:
+            return
+        values: dict[str, float] = {
+            **learner.epoch_metrics(),  # type: ignore[operator]
             "lr": trainer.optimizers[0].param_groups[0]["lr"],
-            "seconds": time.monotonic() - self._began,
-            "peak_mb": _peak_mb(),
+            "seconds": time.monotonic() - self._start,
         }
+        if self._log_memory:
+            values["peak_mb"] = _peak_mb()
         epoch = trainer.current_epoch + 1
         row = {"epoch": str(epoch), "step": str(trainer.global_step)}
         row |= {name: f"{value:.6g}" for name, value in values.items()}
-        rows = [old for old in self._read() if int(old["epoch"]) < epoch]
-        partial = self._path.with_suffix(".partial")
-        with partial.open("w", newline="") as file:
-            writer = csv.DictWriter(file, fieldnames=list(row), restval="nan")
-            writer.writeheader()
-            writer.writerows([*rows, row])
-        partial.replace(self._path)
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, fieldnames=list(row), restval="nan")
+        writer.writeheader()
+        writer.writerows([*(old for old in self._read() if int(old["epoch"]) < epoch), row])
+        write_text(self._path, text.getvalue())
         if trainer.logger is not None:
             trainer.logger.log_metrics(values, step=epoch)
 
@@ -114,38 +120,51 @@ class MetricsLog(Callback):
 
 
 def _peak_mb() -> float:
-    """Most memory held so far: of the GPU if there is one, else of this process."""
+    """Peak memory so far: of the GPU if there is one, otherwise of this process."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 1e6
-    if sys.platform == "win32":  # which does not say
+    if sys.platform == "win32":  # not available there
         return math.nan
     import resource
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB; bytes on a Mac
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB; bytes on macOS
     return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
 
 
-class Watch(Callback):
-    """Shows the model to somebody after every epoch."""
-
-    def __init__(self, look: Callable[[int, Net], None]) -> None:
-        self._look = look
-
-    def on_train_epoch_end(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
-        """Hand over the epochs done and the model."""
-        assert isinstance(learner, Learner)
-        self._look(trainer.current_epoch + 1, learner.net)
-
-
 class LastCheckpoint(Callback):
-    """The state after every epoch, replaced in one go, so that there is always a whole one."""
+    """Saves the state after every epoch, atomically."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def on_train_epoch_end(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
-        """Save."""
+        """Save; all devices take part and wait for each other, but only the first writes."""
+        if not trainer.is_global_zero:
+            trainer.save_checkpoint(self._path)
+            return
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self._path.with_suffix(".partial")
-        trainer.save_checkpoint(partial)
-        partial.replace(self._path)
+        with atomic_path(self._path) as part:
+            trainer.save_checkpoint(part)
+
+
+class EpochEnd(Callback):
+    """Calls a function with the number of finished epochs and the learner after every epoch."""
+
+    def __init__(self, call: Callable[[int, Any], None]) -> None:
+        self._call = call
+
+    def on_train_epoch_end(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
+        """Call the function."""
+        self._call(trainer.current_epoch + 1, learner)
+
+
+class StopOtherDevices(Callback):
+    """Ends the processes of the other devices after an error, which would wait forever."""
+
+    def on_exception(
+        self, trainer: L.Trainer, learner: L.LightningModule, exception: BaseException
+    ) -> None:
+        """Kill the processes that this one has launched."""
+        kill = getattr(trainer.strategy.launcher, "kill", None)
+        if kill is not None and trainer.is_global_zero:
+            kill(signal.SIGKILL)

@@ -1,35 +1,41 @@
-"""Train a model into a run folder, go on with one, and test it."""
+"""Train a model into a run folder, resume a run, and test it."""
 
 from __future__ import annotations
 
 import json
-import logging
-import signal
-import threading
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import torch
-from lightning.fabric.utilities.warnings import PossibleUserWarning
 from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 from rich.progress import Progress
 
 from ips.config import Config, parse_config, read_yaml, write_yaml
-from ips.errors import RunError
+from ips.files import write_text
 from ips.models import Net
 from ips.progress import progress_bar
 from ips.tasks import build_tasks
-from ips.training.allocator import keep_freed_memory
+from ips.training import harness
 from ips.training.build import Data, build_data, build_model, resolve
-from ips.training.callbacks import Bar, LastCheckpoint, MetricsLog, Watch
+from ips.training.callbacks import EpochEnd
+from ips.training.folder import RunFolder
 from ips.training.loading import Batches
-from ips.training.module import Learner, Seen
-from ips.training.store import RunFolder, load_model, save_model
+from ips.training.module import BatchObserver, Learner
+from ips.training.store import TrainedModel, load_model, save_model
+
+# Settings that may differ in a resumed run, since they do not change what is learnt.
+_FREE = ("train.workers", "select.load", "select.compile", "patches.slide_mpp")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The result of a test: the score of each task, and the model."""
+
+    scores: dict[str, float]
+    model: TrainedModel
 
 
 def train(
@@ -41,99 +47,98 @@ def train(
     data: Data | None = None,
     progress: Progress | None = None,
     watch: Callable[[int, Net], None] | None = None,
-) -> Net:
-    """Train ``config`` into the folder ``run``; with ``resume``, go on with the run that is there.
+) -> TrainedModel:
+    """Train a model into a run folder.
 
-    Interrupted at any moment, the folder holds the state after the last finished epoch, and the
-    resumed run ends with the weights that an uninterrupted one would have. ``progress`` is shown
-    already, and gets a line for this run; ``watch`` sees the model after every epoch.
+    The folder holds the state after the last finished epoch at any time. A resumed run ends with
+    the same weights as an uninterrupted one.
+
+    Args:
+        config: settings.
+        run: path of the run folder.
+        resume: continue the run in the folder, if there is one.
+        console: console for the progress bar.
+        data: data sets, if they are built already.
+        progress: progress display that gets a bar for this run, instead of ``console``.
+        watch: callback that receives the number of finished epochs and the model.
     """
     folder = RunFolder(run)
-    if run.exists() and not run.is_dir():
-        raise RunError(f"{run}: is a file: give a folder as --run")
-    begun = folder.checkpoint.is_file() or folder.model.is_file()
-    if begun and not resume:
-        raise RunError(f"{run}: holds a run already: take another --run, or go on with --resume")
+    started = folder.has_run(resume=resume)
     data = data or build_data(config)
     config = resolve(config, data)
-    if begun:
-        _check_same(config, folder)
+    if started:
+        then = parse_config(read_yaml(folder.config), source=str(folder.config))
+        folder.check_settings(_flat_settings(config), _flat_settings(then))
     if folder.model.is_file():
-        return load_model(run)[0]
+        return load_model(run)
     torch.manual_seed(config.train.seed)
     net = build_model(config)
     run.mkdir(parents=True, exist_ok=True)
-    write_yaml(config, folder.config)
-    learner, batches = _learner(net, config), _batches(config, data)
-    keep_freed_memory()
-    logger = TensorBoardLogger(run, name="tensorboard", version="")
-    bar = Bar(progress or progress_bar(console))
-    callbacks: list[L.Callback] = [
-        MetricsLog(folder.metrics),
-        LastCheckpoint(folder.checkpoint),
-        bar,
-    ]
-    if watch is not None:
-        callbacks.insert(0, Watch(watch))
-    checkpoint = folder.checkpoint if begun else None
-    with _quiet(), _interruptible():
-        trainer = _trainer(config, callbacks=callbacks, logger=logger)
-        trainer.fit(learner, datamodule=batches, ckpt_path=checkpoint, weights_only=True)
+    write_yaml(config.model_dump(mode="json"), folder.config)
+    harness.fit(
+        _learner(net, config),
+        _batches(config, data),
+        folder,
+        progress=progress or progress_bar(console),
+        epochs=config.train.epochs,
+        precision=config.train.precision,
+        gradient_clip=config.dps.clip if config.method == "dps" else None,
+        logger=TensorBoardLogger(run, name="tensorboard", version=""),
+        log_memory=True,
+        callbacks=[EpochEnd(lambda epoch, learner: watch(epoch, learner.net))] if watch else [],
+    )
     save_model(net, config, folder.model)
-    return net
+    return TrainedModel(net.eval(), config)
 
 
 def evaluate(
     run: Path,
     *,
     console: Console,
+    model: TrainedModel | None = None,
     data: Data | None = None,
     progress: Progress | None = None,
-    seen: Seen | None = None,
-) -> tuple[dict[str, float], Net, Config]:
-    """Score the trained model of ``run`` on its test images, and write ``test.json``.
+    observer: BatchObserver | None = None,
+) -> Evaluation:
+    """Score the model of a run on its test images, and write ``test.json``.
 
-    ``seen`` is handed the images of every batch, the answers and the patches they rest on.
+    Args:
+        run: path of the run folder.
+        console: console for the progress bar.
+        model: the model, if it is in memory already; otherwise that of the run is loaded.
+        data: data sets, if they are built already.
+        progress: progress display that gets a bar for this test, instead of ``console``.
+        observer: callback that receives every batch, the model's output and its selection.
     """
-    net, config = load_model(run)
-    learner = _learner(net, config)
-    learner.seen = seen
-    batches = _batches(config, data or build_data(config))
-    with _quiet(), _interruptible():
-        trainer = _trainer(config, callbacks=[Bar(progress or progress_bar(console))], logger=False)
-        trainer.test(learner, datamodule=batches, verbose=False)
+    model = model or load_model(run)
+    learner = _learner(model.net, model.config, observer=observer)
+    harness.test(
+        learner,
+        _batches(model.config, data or build_data(model.config)),
+        progress=progress or progress_bar(console),
+        precision=model.config.train.precision,
+    )
     scores = learner.scores()
-    target = RunFolder(run).test
-    partial = target.with_suffix(".partial")
-    partial.write_text(json.dumps(scores, indent=2) + "\n")
-    partial.replace(target)
-    return scores, net, config
+    write_text(RunFolder(run).test, json.dumps(scores, indent=2) + "\n")
+    return Evaluation(scores, model)
 
 
-def _check_same(config: Config, folder: RunFolder) -> None:
-    """A run goes on as it was begun, but for settings that do not change what it learns."""
-    old = parse_config(read_yaml(folder.config), source=str(folder.config))
-    now, then = _flat(config.model_dump(mode="json")), _flat(old.model_dump(mode="json"))
-    free = {"train.workers", "select.load", "select.compile", "patches.slide_mpp"}
-    changed = sorted(k for k in (now.keys() | then.keys()) - free if now.get(k) != then.get(k))
-    if changed:
-        raise RunError(
-            f"{folder.path}: was started with other settings ({', '.join(changed)}): resume with "
-            f"those in {folder.config.name}, or start anew in another folder"
-        )
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat_settings(config: Config) -> dict[str, Any]:
+    """Every setting that changes what is learnt, by its dotted key."""
     flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
+
+    def add(values: dict[str, Any], prefix: str) -> None:
+        for key, value in values.items():
+            if isinstance(value, dict):
+                add(value, f"{prefix}{key}.")
+            else:
+                flat[prefix + key] = value
+
+    add(config.model_dump(mode="json"), "")
+    return {key: value for key, value in flat.items() if key not in _FREE}
 
 
-def _learner(net: Net, config: Config) -> Learner:
+def _learner(net: Net, config: Config, *, observer: BatchObserver | None = None) -> Learner:
     return Learner(
         net,
         build_tasks(config.tasks),
@@ -143,6 +148,7 @@ def _learner(net: Net, config: Config) -> Learner:
         warmup=config.train.warmup_epochs,
         seed=config.train.seed,
         freeze_norm=config.encoder.freeze_norm,
+        observer=observer,
     )
 
 
@@ -155,53 +161,3 @@ def _batches(config: Config, data: Data) -> Batches:
         seed=config.train.seed,
         workers=config.train.workers,
     )
-
-
-def _trainer(
-    config: Config, *, callbacks: list[L.Callback], logger: TensorBoardLogger | bool
-) -> L.Trainer:
-    return L.Trainer(
-        max_epochs=config.train.epochs,
-        accelerator="gpu" if torch.cuda.is_available() else "cpu",
-        devices=1,
-        precision=config.train.precision,
-        gradient_clip_val=config.dps.clip if config.method == "dps" else None,
-        logger=logger,
-        callbacks=callbacks,
-        enable_checkpointing=False,  # LastCheckpoint does it, atomically
-        enable_progress_bar=False,  # Bar does it
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        reload_dataloaders_every_n_epochs=1,  # an epoch's order follows from its number
-    )
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Ctrl-C as Python has it: Lightning exits the process, and ignores the key from then on."""
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    except SystemExit as stop:
-        raise KeyboardInterrupt from stop
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, handler)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without Lightning's notes on hardware and its advice on loaders, which are ours to mind."""
-    names = ("lightning.pytorch", "lightning.fabric")
-    levels = {name: logging.getLogger(name).level for name in names}
-    try:
-        for name in names:
-            logging.getLogger(name).setLevel(logging.WARNING)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PossibleUserWarning)
-            # from inside Lightning, of its use of torch's tree utilities
-            warnings.filterwarnings("ignore", message=".*LeafSpec.*")
-            yield
-    finally:
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)

@@ -1,86 +1,54 @@
-"""A run folder on disk: what is in it, and a trained model in and out of it.
-
-config.yaml        every setting, resolved
-metrics.csv        a line an epoch
-test.json          task name to score
-model.safetensors  the final model, with its config in the header
-checkpoints/       what --resume goes on from
-figures/           pictures
-predictions.csv    the answers for all test images, once `ips report` has asked for them
-report.html        what `ips report` wrote
-viewer/            answers that `ips view` has already
-tensorboard/       the same numbers for TensorBoard
-"""
+"""Save a trained model with its config, and load it."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from ips.config import Config, parse_config
 from ips.errors import RunError
+from ips.files import atomic_path
 from ips.models import Net
 from ips.training.build import build_model
+from ips.training.folder import RunFolder
 
 
 @dataclass(frozen=True)
-class RunFolder:
-    """Where the things of a run are."""
+class TrainedModel:
+    """A trained model in evaluation mode, and the resolved config it was trained with."""
 
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        """Every setting, resolved."""
-        return self.path / "config.yaml"
-
-    @property
-    def metrics(self) -> Path:
-        """A line an epoch."""
-        return self.path / "metrics.csv"
-
-    @property
-    def test(self) -> Path:
-        """Task name to score."""
-        return self.path / "test.json"
-
-    @property
-    def model(self) -> Path:
-        """The final model."""
-        return self.path / "model.safetensors"
-
-    @property
-    def checkpoint(self) -> Path:
-        """The state after the last finished epoch."""
-        return self.path / "checkpoints" / "last.ckpt"
-
-    @property
-    def figures(self) -> Path:
-        """Pictures."""
-        return self.path / "figures"
+    net: Net
+    config: Config
 
 
 def save_model(net: Net, config: Config, path: Path) -> None:
-    """Write the weights with their config in the header; the file appears whole or not at all."""
-    partial = path.with_suffix(".partial")
-    tensors = {name: tensor.contiguous() for name, tensor in net.state_dict().items()}
-    save_file(tensors, partial, metadata={"config": json.dumps(config.model_dump(mode="json"))})
-    partial.replace(path)
+    """Write the weights of a model with its config in the header."""
+    save_weights(net, path, config=config.model_dump(mode="json"))
 
 
-def load_model(run: Path) -> tuple[Net, Config]:
-    """The trained model of a run folder, in evaluation mode."""
+def save_weights(module: nn.Module, path: Path, *, config: Mapping[str, Any]) -> None:
+    """Write the weights of a module as safetensors, with ``config`` as JSON in the header."""
+    tensors = {name: t.detach().cpu().contiguous() for name, t in module.state_dict().items()}
+    with atomic_path(path) as part:
+        save_file(tensors, part, metadata={"config": json.dumps(config)})
+
+
+def load_model(run: Path) -> TrainedModel:
+    """Load the trained model of a run folder."""
     folder = RunFolder(Path(run))
     if not folder.path.is_dir():
         raise RunError(f"{run}: there is no such run folder")
     if not folder.model.is_file():
-        has = "an unfinished run: go on with `ips train --resume`"
-        hint = has if folder.checkpoint.is_file() else "not a run folder, or one without a model"
-        raise RunError(f"{folder.path}: no {folder.model.name} in it, it is {hint}")
+        unfinished = "the run is unfinished: continue it with `ips train --resume`"
+        hint = unfinished if folder.checkpoint.is_file() else "this is not a run folder"
+        raise RunError(f"{folder.path}: no {folder.model.name} in it: {hint}")
     try:
         with safe_open(folder.model, framework="pt") as file:
             header = file.metadata() or {}
@@ -88,7 +56,7 @@ def load_model(run: Path) -> tuple[Net, Config]:
     except (SafetensorError, OSError) as error:
         raise RunError(f"{folder.model}: damaged ({error}); train the run again") from error
     if "config" not in header:
-        raise RunError(f"{folder.model}: has no config in its header, so it is not one of ours")
+        raise RunError(f"{folder.model}: has no config in its header, so it was not written by ips")
     config = parse_config(json.loads(header["config"]), source=str(folder.model))
     # The trained weights replace the pretrained ones, whose file may be gone.
     start = config.encoder.model_copy(update={"weights": Path("none")})
@@ -99,4 +67,4 @@ def load_model(run: Path) -> tuple[Net, Config]:
         raise RunError(
             f"{folder.model}: its weights do not fit its config; train the run again"
         ) from error
-    return net.eval(), config
+    return TrainedModel(net.eval(), config)

@@ -1,0 +1,219 @@
+"""The Lightning harness that training and pre-training share: trainer, loader, step basics."""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import lightning as L
+import torch
+from lightning.fabric.utilities.warnings import PossibleUserWarning
+from lightning.pytorch.loggers import Logger
+from rich.progress import Progress
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader, Dataset
+
+from ips.errors import IPSError
+from ips.training.callbacks import Bar, LastCheckpoint, MetricsFile, StopOtherDevices
+from ips.training.folder import RunFolder
+
+Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
+
+
+class BaseLearner(L.LightningModule):
+    """Base class of the training step of a network; subclasses also have ``epoch_metrics``.
+
+    Args:
+        seed: random seed of all steps.
+    """
+
+    def __init__(self, *, seed: int) -> None:
+        super().__init__()
+        self.seed = seed
+
+    def epoch_metrics(self) -> dict[str, float]:
+        """Metrics of the current epoch, by column of ``metrics.csv``."""
+        raise NotImplementedError
+
+    def seed_step(self) -> None:
+        """Seed torch with the step number, so that a resumed run repeats the same steps."""
+        step = self.global_step * self.trainer.world_size + self.global_rank
+        torch.manual_seed(self.seed * 1_000_003 + step)
+
+    def check_finite(self, loss: Tensor, *, hint: str) -> None:
+        """Raise an error that ends in ``hint`` if the loss is infinite or not a number."""
+        if not math.isfinite(value := loss.item()):
+            raise IPSError(f"the loss became {value} in step {self.global_step}: {hint}")
+
+    @staticmethod
+    def scheduled(optimizer: Optimizer, factor: Callable[[int], float]) -> dict[str, Any]:
+        """The optimizer, its learning rate multiplied by ``factor(step)`` at every step."""
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
+        }
+
+
+def fit(
+    learner: BaseLearner,
+    batches: L.LightningDataModule,
+    folder: RunFolder,
+    *,
+    progress: Progress,
+    epochs: int,
+    precision: Precision,
+    devices: int = 1,
+    gradient_clip: float | None = None,
+    logger: Logger | None = None,
+    log_memory: bool = False,
+    callbacks: Sequence[L.Callback] = (),
+) -> L.Trainer:
+    """Train into a run folder, starting from its last checkpoint if it has one.
+
+    Args:
+        learner: training step; its ``epoch_metrics`` are written to ``metrics.csv``.
+        batches: asked for a new train loader in every epoch.
+        folder: run folder.
+        progress: progress bar, started here unless it is already shown.
+        epochs: number of epochs.
+        precision: floating-point precision.
+        devices: number of GPUs, or of processes without a GPU.
+        gradient_clip: maximum norm of the gradient; None for no limit.
+        logger: further logger of the epoch metrics.
+        log_memory: add the column ``peak_mb`` to the metrics.
+        callbacks: further callbacks, called first.
+    """
+    gpu = torch.cuda.is_available()
+    metrics = MetricsFile(folder.metrics, log_memory=log_memory)
+    own = [metrics, LastCheckpoint(folder.checkpoint), Bar(progress), StopOtherDevices()]
+    checkpoint = folder.checkpoint if folder.checkpoint.is_file() else None
+    with _session():
+        trainer = _trainer(
+            max_epochs=epochs,
+            devices=devices,
+            strategy="ddp" if devices > 1 else "auto",
+            sync_batchnorm=gpu and devices > 1,  # statistics of the whole batch
+            precision=precision,
+            gradient_clip_val=gradient_clip,
+            logger=logger or False,
+            callbacks=[*callbacks, *own],
+            use_distributed_sampler=False,  # the loaders split the batches themselves
+            reload_dataloaders_every_n_epochs=1,  # the order depends on the epoch
+        )
+        trainer.fit(learner, datamodule=batches, ckpt_path=checkpoint, weights_only=True)
+    return trainer
+
+
+def test(
+    learner: BaseLearner,
+    batches: L.LightningDataModule,
+    *,
+    progress: Progress,
+    precision: Precision,
+) -> None:
+    """Run the test steps of a learner."""
+    with _session():
+        trainer = _trainer(devices=1, precision=precision, logger=False, callbacks=[Bar(progress)])
+        trainer.test(learner, datamodule=batches, verbose=False)
+
+
+def _trainer(**settings: Any) -> L.Trainer:
+    return L.Trainer(
+        accelerator="gpu" if torch.cuda.is_available() else "cpu",
+        enable_checkpointing=False,  # LastCheckpoint saves atomically
+        enable_progress_bar=False,  # Bar replaces it
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        **settings,
+    )
+
+
+class _Batches(Dataset[Any]):
+    """Reads whole batches, and returns errors as values.
+
+    If a worker process raised the error, torch would put the worker's traceback into its message.
+    """
+
+    def __init__(self, read: Callable[[Sequence[int]], Any]) -> None:
+        self._read = read
+
+    def __getitems__(self, numbers: Sequence[int]) -> Any:
+        try:
+            return self._read(numbers)
+        except IPSError as error:
+            return error
+
+
+class _Loader(DataLoader[Any]):
+    """Raises the errors of `_Batches` in the main process."""
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        for batch in super().__iter__():
+            if isinstance(batch, IPSError):
+                raise batch
+            yield batch
+
+
+def make_loader(
+    read: Callable[[Sequence[int]], Any],
+    order: Sequence[int],
+    *,
+    batch: int,
+    workers: int,
+    pin_memory: bool = False,
+) -> DataLoader[Any]:
+    """A loader of batches.
+
+    Args:
+        read: reads the batch with the given item numbers; must be picklable if there are workers.
+        order: item numbers of an epoch, in order.
+        batch: number of items per batch.
+        workers: number of worker processes.
+        pin_memory: copy batches to pinned memory, for a faster transfer to a GPU.
+    """
+    return _Loader(
+        _Batches(read),
+        sampler=order,
+        batch_size=batch,
+        num_workers=workers,
+        collate_fn=_identity,
+        pin_memory=pin_memory,
+    )
+
+
+def _identity(batch: Any) -> Any:
+    return batch
+
+
+@contextmanager
+def _session() -> Iterator[None]:
+    """Silence Lightning's advice, and raise KeyboardInterrupt at Ctrl-C as Python does.
+
+    Lightning would exit the process, and leave a signal handler behind that ignores Ctrl-C.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    loggers = [logging.getLogger(f"lightning.{part}") for part in ("pytorch", "fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PossibleUserWarning)
+            # Lightning's own use of torch's tree utilities
+            warnings.filterwarnings("ignore", message=".*LeafSpec.*")
+            yield
+    except SystemExit as stop:
+        raise KeyboardInterrupt from stop
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
