@@ -8,9 +8,9 @@ import tifffile
 from PIL import Image
 
 from ips.images import open_image
-from ips.patches.tissue import load_tissue
 from ips.slides.listing import list_slides
 from ips.slides.tissue import GREEN, tissue_file
+from ips.slides.tissue_file import load_tissue
 from tests.command import Outcome
 
 

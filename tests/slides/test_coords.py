@@ -13,8 +13,9 @@ import tifffile
 from ips.errors import ImageError, PatchError
 from ips.images import open_image
 from ips.patches.image import ImagePatches
-from ips.patches.tissue import save_tissue, tissue_patches
+from ips.patches.tissue import tissue_patches
 from ips.slides.coords import NoTissueError, Resolution, slide_patches
+from ips.slides.tissue_file import save_tissue
 
 SIDE = 512
 PIXELS = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)

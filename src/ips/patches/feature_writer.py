@@ -1,19 +1,15 @@
-"""Features written row by row into an HDF5 file that this and other tools read.
+"""Write features row by row to an HDF5 file that CLAM and TRIDENT can read too.
 
-The arrays have the names that CLAM and TRIDENT look for, coordinates are level-0 pixels as theirs
-are, and what TRIDENT notes on ``coords`` is there too. A file appears under its name only when it
-is whole: it grows beside the target under another name and is renamed at the end.
-Letters: D features, k patches added at a time.
+The arrays have the names and units of CLAM and TRIDENT, and ``coords`` has TRIDENT's attributes.
+Letters: D features, k patches appended at a time.
 """
 
 from __future__ import annotations
 
 import io
-import os
+from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
-from uuid import uuid4
 
 import h5py
 import numpy as np
@@ -21,27 +17,28 @@ import numpy.typing as npt
 from torch import Tensor
 
 from ips.errors import PatchError
+from ips.files import atomic_path
 from ips.patches.layouts import FORMAT, VERSION
 from ips.patches.source import Coords
 
-# CLAM's: few enough for one row not to cost much, enough for a stream not to seek.
+# As in CLAM: one row is cheap to read, and so are all in a row.
 _CHUNK_ROWS = 32
 
 
 class FeatureWriter:
-    """Writes one bag, never holding more of it than what is appended at a time.
+    """Write the features of one image atomically, holding only the appended rows in memory.
 
     >>> with FeatureWriter("slide.h5", patch_size=256, extent=512) as writer:  # doctest: +SKIP
     ...     writer.append(features, coords)
 
     Args:
-        path: the file to make; its folder is made where it is missing.
-        patch_size: side of a patch in pixels, as the encoder saw it.
+        path: file to write; a missing folder is created.
+        patch_size: side of a patch in pixels, as the encoder received it.
         extent: side of a patch in full-resolution pixels.
-        level: of the pyramid the pixels came from.
-        mpp: micrometres per full-resolution pixel, where known.
-        encoder: name of the network that made the features.
-        dtype: ``float16`` halves the file.
+        level: pyramid level that the pixels were read from.
+        mpp: micrometres per full-resolution pixel, if known.
+        encoder: name of the network that computed the features.
+        dtype: precision of the file; ``float16`` halves its size.
     """
 
     def __init__(
@@ -67,23 +64,27 @@ class FeatureWriter:
         if mpp is not None:
             self._geometry["mpp"] = mpp
         self._encoder = encoder
-        self._part = self.path.with_name(f".{self.path.name}.{uuid4().hex[:8]}.part")
-        self._disk: _Disk | None = None
-        self._file: h5py.File | None = None
+        self._open: tuple[h5py.File, _Disk] | None = None
+        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._disk = _Disk(self._part, "x+")
-        except OSError as error:
-            raise self._failure(error) from error
-        self._file = h5py.File(self._disk, "w")
+        with ExitStack() as stack:  # undoes what was done if a step fails
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                disk = _Disk(stack.enter_context(atomic_path(self.path)), "x+")
+            except OSError as error:
+                raise self._failure(error) from error
+            stack.enter_context(disk)
+            stack.push(self._check)
+            self._open = stack.enter_context(h5py.File(disk, "w")), disk
+            self._stack = stack.pop_all()
         return self
 
     def append(self, features: Tensor | npt.NDArray[np.floating], coords: Coords) -> None:
-        """Add ``(k, D)`` features at ``(k, 2)`` top-left corners in full-resolution pixels."""
-        if self._file is None or self._disk is None:
+        """Append ``(k, D)`` features with ``(k, 2)`` top-left corners in full-resolution pixels."""
+        if self._open is None:
             raise ValueError("append inside a with block: with FeatureWriter(...) as writer")
+        file, disk = self._open
         rows = features.detach().cpu().float().numpy() if isinstance(features, Tensor) else features
         places = np.asarray(coords)
         if rows.ndim != 2 or places.shape != (len(rows), 2):
@@ -91,7 +92,7 @@ class FeatureWriter:
                 f"{self.path.name}: features {rows.shape} with coordinates {places.shape}, "
                 f"expected (k, D) with (k, 2)"
             )
-        with np.errstate(over="ignore"):  # What overflows is reported below, by value.
+        with np.errstate(over="ignore"):  # Overflows are reported below, with their value.
             stored = rows.astype(self.dtype)
         if not np.isfinite(stored).all():
             worst = float(rows[~np.isfinite(stored)][0])
@@ -99,46 +100,31 @@ class FeatureWriter:
                 f"{self.path.name}: feature value {worst} cannot be stored as {self.dtype}: "
                 f"write float32, or check the encoder if it is not a number"
             )
-        if "features" not in self._file:
-            self._create(self._file, width=rows.shape[1])
-        self._extend(self._file["features"], stored)
-        self._extend(self._file["coords"], places.astype(np.int64))
-        if self._disk.error is not None:
-            raise self._failure(self._disk.error)
+        if "features" not in file:
+            self._create(file, width=rows.shape[1])
+        self._extend(file["features"], stored)
+        self._extend(file["coords"], places.astype(np.int64))
+        if disk.error is not None:
+            raise self._failure(disk.error)
         self.count += len(rows)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        file, disk = self._file, self._disk
-        assert file is not None
-        assert disk is not None
-        self._file = self._disk = None
+    def __exit__(self, *error: Any) -> None:
         try:
-            file.close()
-            if error is None:
-                self._finish(disk)
-        finally:
-            disk.close()
-            self._part.unlink(missing_ok=True)
+            self._stack.__exit__(*error)
+        except OSError as failure:  # some file systems report a full disk only when syncing
+            raise self._failure(failure) from failure
 
-    def _finish(self, disk: _Disk) -> None:
-        if not self.count:
+    def _check(self, kind: type[BaseException] | None, *error: object) -> None:
+        """Raise after the HDF5 file was closed and before it gets its name, if it is not whole."""
+        assert self._open is not None
+        (_, disk), self._open = self._open, None
+        if kind is None and not self.count:
             raise PatchError(
-                f"{self.path.name}: no patches to write: look at the tissue filter, or leave the "
+                f"{self.path.name}: no patches to write: check the tissue filter, or leave the "
                 f"image out"
             )
-        try:
-            if disk.error is not None:
-                raise disk.error
-            os.fsync(disk.fileno())  # Some file systems notice only here that there is no room.
-            disk.close()
-            self._part.replace(self.path)
-        except OSError as failure:
-            raise self._failure(failure) from failure
+        if kind is None and disk.error is not None:
+            raise self._failure(disk.error)
 
     def _create(self, file: h5py.File, *, width: int) -> None:
         file.attrs.update(format=FORMAT, version=VERSION)
@@ -167,15 +153,15 @@ class FeatureWriter:
     def _failure(self, error: Exception) -> PatchError:
         return PatchError(
             f"{self.path}: cannot be written ({error}): check the free space and the rights of "
-            f"the folder; nothing half-made was left"
+            f"the folder; no incomplete file is left"
         )
 
 
 class _Disk(io.FileIO):
-    """The file as HDF5 sees it: always writable; what went wrong first is kept in ``error``.
+    """A file that HDF5 can always write to; the first real error is kept in ``error``.
 
-    HDF5 does not survive a full disk: h5py drops errors of arrays that it closes on the way, and
-    the library may crash when the file is closed after one.
+    h5py ignores errors while it closes arrays, and HDF5 may crash when a file is closed after an
+    error, for example on a full disk.
     """
 
     error: OSError | None = None

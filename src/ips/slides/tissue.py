@@ -13,9 +13,10 @@ from PIL import Image as PILImage
 from ips.errors import ConfigError, ImageError, PatchError
 from ips.files import atomic_write
 from ips.patches import ImagePatches
-from ips.patches.tissue import Progress, Tissue, load_tissue, save_tissue, tissue_patches
+from ips.patches.tissue import Progress, Tissue, tissue_patches
 from ips.slides.coords import Resolution, slide_patches
 from ips.slides.listing import SlideProgress
+from ips.slides.tissue_file import load_tissue, save_tissue
 
 GREEN = (0, 140, 70)
 """Colour of the tissue outline on a thumbnail."""
