@@ -170,6 +170,6 @@ def test_data_that_are_gone_get_one_sentence(tmp_path: Path) -> None:
         Image.fromarray(np.zeros((40, 50, 3), np.uint8)).save(tmp_path / name)
     run = table_run(tmp_path, files)
     shutil.rmtree(tmp_path / "data")
-    assert "4 of 4 files are not there" in refused("report", run)
+    assert "4 of 4 files do not exist" in refused("report", run)
     (tmp_path / "labels.csv").unlink()
     assert "labels.csv: no such table" in refused("report", run)

@@ -1,4 +1,4 @@
-"""CAMELYON16 in folders that have its names: labels, splits, corrections, and a training on it."""
+"""CAMELYON16: labels, splits, corrections of known errors, and a training on its features."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TUMOURS = {1, 2, 49, 114, 130}
 
 
 def reference(layout: str) -> str:
-    """The labels of all test slides as they are published."""
+    """Labels of all test slides in a published layout."""
     if layout == "headless":
         lines = [
             f"test_{n:03},{'Tumor' if n in TUMOURS else 'Normal'},None,None" for n in range(1, 131)
@@ -41,7 +41,7 @@ def reference(layout: str) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """All files of the first release, each of them empty."""
+    """All files of the first release, empty."""
     root = tmp_path / "camelyon16"
     slides = {
         "training/normal": [f"Normal_{n:03}" for n in range(1, 161)],
@@ -57,17 +57,17 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("layout", ["headless", "headed"])
-def test_both_layouts_of_the_labels(tmp_path: Path, layout: str) -> None:
+def test_reads_both_layouts_of_the_labels(tmp_path: Path, layout: str) -> None:
     path = tmp_path / "reference.csv"
     path.write_text(reference(layout))
     expected = {f"test_{n:03}": int(n in TUMOURS) for n in range(1, 131)}
     assert read_reference(path) == expected
 
 
-def test_the_whole_set(folder: Path) -> None:
+def test_lists_the_complete_data_set(folder: Path) -> None:
     table = camelyon16_table(folder)
     assert table.missing == []
-    assert table.remark is None
+    assert table.missing_message is None
     counts = [
         sum((s.split, s.tumor) == (split, tumor) for s in table.slides)
         for split, tumor in (("train", 0), ("train", 1), ("test", 0), ("test", 1))
@@ -76,36 +76,36 @@ def test_the_whole_set(folder: Path) -> None:
     assert len({slide.name for slide in table.slides}) == len(table.slides) == 399
 
 
-def test_what_is_known_to_be_wrong_is_corrected(folder: Path) -> None:
+def test_known_errors_are_corrected(folder: Path) -> None:
     slides = {slide.name: slide for slide in camelyon16_table(folder).slides}
     assert "test_049" not in slides
     assert "normal_086" not in slides
     assert slides["tumor_111"].tumor == 1
     assert slides["tumor_111"].path.name == "Normal_086.tif"
-    # a folder in which it is there under both names has it once
+    # a slide with two files is listed once
     (folder / "training/tumor/tumor_111.tif").touch()
     both = camelyon16_table(folder).slides
     assert len(both) == 399
     assert next(s for s in both if s.name == "tumor_111").path.name == "tumor_111.tif"
 
 
-def test_what_is_missing_is_counted_and_named(folder: Path) -> None:
+def test_missing_slides_are_counted_and_named(folder: Path) -> None:
     for n in range(1, 8):
         (folder / f"training/normal/Normal_{n:03}.tif").unlink()
-    (folder / "training/normal/notes.tif").touch()  # none of ours
+    (folder / "training/normal/notes.tif").touch()  # not a slide of the data set
     table = camelyon16_table(folder)
     assert len(table.slides) == 392
-    assert table.remark == (
+    assert table.missing_message == (
         "7 of 399 slides are missing: normal_001, normal_002, normal_003, normal_004, normal_005 "
         "and 2 more"
     )
 
 
-def test_mistakes(folder: Path, tmp_path: Path) -> None:
+def test_wrong_folders_and_labels_are_refused(folder: Path, tmp_path: Path) -> None:
     labels = folder / "testing/reference.csv"
-    with pytest.raises(DataError, match="no slides in its training/normal"):
+    with pytest.raises(DataError, match="no slides in training/normal"):
         camelyon16_table(tmp_path / "nowhere")
-    with pytest.raises(DataError, match="no features that are called as"):
+    with pytest.raises(DataError, match="no feature files with names of CAMELYON16"):
         camelyon16_table(folder, features=tmp_path / "nowhere")
     labels.write_text("test_001,Tumor\ntest_002,unsure\n")
     with pytest.raises(DataError, match=r"reference\.csv: the class of test_002 is unsure"):
@@ -118,7 +118,7 @@ def test_mistakes(folder: Path, tmp_path: Path) -> None:
         camelyon16_table(folder)
 
 
-def test_where_tumour_is(folder: Path) -> None:
+def test_reads_the_tumour_regions(folder: Path) -> None:
     slides = {slide.name: slide for slide in camelyon16_table(folder).slides}
     for place, name in [("training", "Normal_086"), ("testing", "Test_001")]:
         annotations = folder / place / "lesion_annotations"
@@ -129,7 +129,7 @@ def test_where_tumour_is(folder: Path) -> None:
         assert regions is not None
         np.testing.assert_array_equal(regions[0].polygon, SQUARE)
     assert camelyon16_regions(folder, slides["normal_001"]) == []
-    assert camelyon16_regions(folder, slides["test_114"]) is None  # not all of it is outlined
+    assert camelyon16_regions(folder, slides["test_114"]) is None  # incomplete annotation
     with pytest.raises(DataError, match=r"no tumor_003\.xml"):
         camelyon16_regions(folder, slides["tumor_003"])
 
@@ -145,7 +145,7 @@ def features(folder: Path, names: list[str]) -> Path:
     return folder
 
 
-def test_from_the_command_to_a_training(folder: Path, tmp_path: Path) -> None:
+def test_the_table_of_the_command_can_be_trained_on(folder: Path, tmp_path: Path) -> None:
     names = ["normal_001", "Normal_002", "tumor_001", "normal_086", "test_001", "test_003"]
     stored = features(tmp_path / "features", names)
     table = tmp_path / "tables, all" / "slides.csv"
@@ -174,7 +174,7 @@ def test_from_the_command_to_a_training(folder: Path, tmp_path: Path) -> None:
     assert (run / "model.safetensors").is_file()
 
 
-def test_the_recipe_has_the_papers_settings() -> None:
+def test_the_recipe_has_the_settings_of_the_paper() -> None:
     def recipe(*settings: str) -> dict[str, Any]:
         values = read_recipe("camelyon16", scale="paper", settings=list(settings))
         return parse_config(values, source="x").model_dump()

@@ -168,8 +168,8 @@ def camelyon16(
     train = sum(slide.split == "train" for slide in table.slides)
     test = len(table.slides) - train
     print_message(f"{out}: {train:,} training slides, {test:,} test slides")
-    if table.remark is not None:
-        print_message(table.remark)
+    if table.missing_message is not None:
+        print_message(table.missing_message)
     if features is not None:
         print_message(f"train on it with ips train camelyon16 --scale paper --set data.csv={out}")
 

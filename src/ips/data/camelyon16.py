@@ -1,39 +1,39 @@
-"""CAMELYON16 (Sect. 4.2): slides of lymph nodes, with metastases or without.
+"""CAMELYON16 (Sect. 4.2): slides of lymph nodes with and without metastases.
 
     training/normal/normal_001.tif ...    training/lesion_annotations/tumor_001.xml ...
     training/tumor/tumor_001.tif ...
     testing/images/test_001.tif ...       testing/lesion_annotations/test_001.xml ...
     testing/reference.csv
 
-What is known to be wrong with it is corrected: `normal_086` shows a tumour, and later releases call
-it `tumor_111`; `test_049` is a duplicate and left out; not all tumour of `test_114` is outlined, so
-it says nothing of where a model looks.
+Known errors are corrected: ``normal_086`` shows a tumour, and later releases call it
+``tumor_111``; ``test_049`` is a duplicate and left out; the annotation of ``test_114`` is
+incomplete and not used.
 """
 
 from __future__ import annotations
 
 import csv
-import io
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from ips.data.regions import Region, read_tumour_regions
+from ips.data.split import Split
+from ips.data.table import write_csv
 from ips.errors import DataError
-from ips.files import atomic_write
 
 TASK = "tumor"
 
 _RENAMED = {"normal_086": "tumor_111"}
 _DUPLICATES = frozenset({"test_049"})
-_NOT_ALL_OUTLINED = frozenset({"test_114"})
+_INCOMPLETE_ANNOTATIONS = frozenset({"test_114"})
 _TRAINING = [
     *(f"normal_{n:03}" for n in range(1, 161) if f"normal_{n:03}" not in _RENAMED),
     *(f"tumor_{n:03}" for n in range(1, 112)),
 ]
 _TEST = [f"test_{n:03}" for n in range(1, 131) if f"test_{n:03}" not in _DUPLICATES]
+_SPLITS: dict[Split, list[str]] = {"train": _TRAINING, "test": _TEST}
 _FOLDERS = ("training/normal", "training/tumor", "testing/images")
 _LABELS = {
     **dict.fromkeys(("normal", "negative", "0"), 0),
@@ -43,31 +43,31 @@ _LABELS = {
 
 @dataclass(frozen=True)
 class Camelyon16Slide:
-    """A slide, or the file of its features.
+    """A slide, or its feature file.
 
     Args:
-        name: as later releases call it.
-        path: of the file.
-        tumor: 1 where it shows a tumour.
-        split: the official one.
+        name: name in later releases.
+        path: file of the slide or of its features.
+        tumor: 1 for a slide with a tumour, 0 otherwise.
+        split: official split.
     """
 
     name: str
     path: Path
     tumor: int
-    split: Literal["train", "test"]
+    split: Split
 
 
 @dataclass(frozen=True)
 class Camelyon16:
-    """The slides that there are, in the order of their names, and the names of those missing."""
+    """The slides that were found, ordered by name, and the names of missing slides."""
 
     slides: list[Camelyon16Slide]
     missing: list[str]
 
     @property
-    def remark(self) -> str | None:
-        """What is missing in a sentence, None where nothing is."""
+    def missing_message(self) -> str | None:
+        """One sentence about the missing slides; None if there are none."""
         if not self.missing:
             return None
         names = ", ".join(self.missing[:5])
@@ -77,49 +77,46 @@ class Camelyon16:
 
 
 def camelyon16_table(folder: str | Path, *, features: str | Path | None = None) -> Camelyon16:
-    """The slides of the data set with their labels and the official split.
+    """List the slides of the data set with their labels and the official split.
 
     Args:
-        folder: of the data set. With ``features`` only its ``testing/reference.csv`` is needed.
-        features: folder of feature files that are called as the slides.
+        folder: folder of the data set. With ``features`` only ``testing/reference.csv`` is needed.
+        features: folder of feature files with the names of the slides.
     """
     folder = Path(folder)
+    reference = folder / "testing" / "reference.csv"
     places = [folder / place for place in _FOLDERS] if features is None else [Path(features)]
     found = _files(places, suffix=".tif" if features is None else ".h5")
     if not found:
-        wanted = "no slides in its " + ", ".join(_FOLDERS) if features is None else "no features"
+        wanted = "no slides in " + ", ".join(_FOLDERS) if features is None else "no feature files"
         raise DataError(
-            f"{features or folder}: {wanted} that are called as those of CAMELYON16, such as "
-            f"{_TRAINING[0]}: give another folder"
+            f"{features or folder}: {wanted} with names of CAMELYON16, such as {_TRAINING[0]}: "
+            "give another folder"
         )
     labels = {name: int(name.startswith("tumor")) for name in _TRAINING}
     if any(name in found for name in _TEST):
-        labels |= read_reference(folder / "testing" / "reference.csv")
+        labels |= read_reference(reference)
     unlabelled = [name for name in _TEST if name in found and name not in labels]
     if unlabelled:
         raise DataError(
-            f"{folder / 'testing' / 'reference.csv'}: no label for {len(unlabelled)} slides, "
-            f"{unlabelled[0]} first: get the file again"
+            f"{reference}: no label for {len(unlabelled)} slides, {unlabelled[0]} first: get the "
+            "file again"
         )
-    splits: list[tuple[Literal["train", "test"], list[str]]] = [
-        ("train", _TRAINING),
-        ("test", _TEST),
-    ]
     slides = [
         Camelyon16Slide(name, found[name], labels[name], split)
-        for split, names in splits
+        for split, names in _SPLITS.items()
         for name in names
         if name in found
     ]
-    missing = [name for name in (*_TRAINING, *_TEST) if name not in found]
+    missing = [name for names in _SPLITS.values() for name in names if name not in found]
     return Camelyon16(slides, missing)
 
 
 def read_reference(path: str | Path) -> dict[str, int]:
-    """The labels of the test slides by name, 1 for a tumour, from either published layout.
+    """Labels of the test slides by name, 1 for a tumour, in either published layout.
 
-    One has no header and names the slide first and its class second; the other has the columns
-    ``image``, ``type``, ``class`` and ``center``.
+    One layout has no header, with the slide and its class in the first two columns. The other has
+    the columns ``image``, ``type``, ``class`` and ``center``.
     """
     path = Path(path)
     try:
@@ -148,20 +145,16 @@ def read_reference(path: str | Path) -> dict[str, int]:
 
 
 def write_table(slides: Iterable[Camelyon16Slide], path: str | Path) -> None:
-    """A CSV of paths, labels and splits that ``data: {kind: table}`` trains on."""
+    """Write a CSV of paths, labels and splits for ``data: {kind: table}``."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(["path", TASK, "split"])
-    lines.writerows([str(slide.path.resolve()), slide.tumor, slide.split] for slide in slides)
-    with atomic_write(path) as stream:
-        stream.write(text.getvalue().encode())
+    rows = [(slide.path.resolve(), slide.tumor, slide.split) for slide in slides]
+    write_csv(path, ["path", TASK, "split"], rows)
 
 
 def camelyon16_regions(folder: str | Path, slide: Camelyon16Slide) -> list[Region] | None:
-    """Where tumour is on a slide; None where that is not known, nothing where there is none."""
-    if slide.name in _NOT_ALL_OUTLINED:
+    """Tumour regions of a slide; None if its annotation is incomplete."""
+    if slide.name in _INCOMPLETE_ANNOTATIONS:
         return None
     if not slide.tumor:
         return []
@@ -178,7 +171,7 @@ def camelyon16_regions(folder: str | Path, slide: Camelyon16Slide) -> list[Regio
 
 
 def _files(folders: Iterable[Path], *, suffix: str) -> dict[str, Path]:
-    """Files by the name of their slide; of one under both of its names the later name counts."""
+    """Files by slide name; of a slide with two files, the one with the later name is used."""
     pattern = re.compile(r"(normal|tumor|test)_\d{3}")
     found: dict[str, Path] = {}
     for folder in folders:

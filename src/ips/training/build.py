@@ -22,10 +22,11 @@ from ips.config import (
     TrafficSignsConfig,
 )
 from ips.data import traffic_signs
+from ips.data.labels import encode_labels
 from ips.data.split import stratified_split
 from ips.data.synthetic import megapixel_mnist, road_signs
 from ips.data.synthetic.megapixel_mnist_files import open_megapixel_mnist
-from ips.data.table import TableData, encode_labels, read_table
+from ips.data.table import TableData, read_table
 from ips.errors import ConfigError, DataError
 from ips.images import Image
 from ips.models import CNN, DeepMIL, DPSNet, IPSNet, Net, RPSNet, ScoreMap, TopMIL

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ips.data.split import Split
+from ips.data.table import write_csv
 from ips.errors import DataError
 from ips.files import write_text
 
@@ -46,8 +47,7 @@ def write_folder(
             draw(number)
         if progress is not None:
             progress(number + 1, len(rows))
-    lines = [f"path,{task},split", *(f"{path},{label},{split}" for path, label, split in rows)]
-    write_text(folder / f"{name}.csv", "\n".join(lines) + "\n")
+    write_csv(folder / f"{name}.csv", ["path", task, "split"], rows)
 
 
 def _write_settings(path: Path, settings: dict[str, Any]) -> None:
