@@ -20,7 +20,6 @@ from ips import predictor as module
 from ips.config import parse_config
 from ips.patches import ImagePatches
 from ips.patches.source import Indices
-from ips.scores import ScoreFile
 from ips.training import train
 
 CONFIG = {
@@ -116,17 +115,6 @@ def test_a_run_that_cannot_be_written_to_still_answers(
     shutil.rmtree(run / "unfinished", ignore_errors=True)
 
 
-def test_a_score_file_is_as_large_without_fallocate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(os, "posix_fallocate", raising=False)
-    monkeypatch.setattr("ips.scores._BLOCK", 7)
-    table = ScoreFile(tmp_path / "a.scores", 5, 2)
-    assert (tmp_path / "a.scores").read_bytes() == bytes(8 + 4 * 5 * 2)
-    table.add(torch.ones(3, 2))
-    assert ScoreFile(tmp_path / "a.scores", 5, 2).done == 3
-
-
 def test_progress_is_heard_for_small_images_too(run: Path, picture: Path) -> None:
     heard: list[int] = []
     ips.load(run).predict(picture, progress=heard.append)
@@ -146,10 +134,3 @@ def test_answers_have_names(run: Path, picture: Path) -> None:
     assert predictor.title(prediction, right).startswith(f"large.png: majority {answer} (right)")
     wrong = right | {"majority": torch.tensor(9 - number)}
     assert f"{answer} (true: {'jihgfedcba'[number]})" in predictor.title(prediction, wrong)
-
-
-def test_a_score_file_of_another_size_is_begun_anew(tmp_path: Path) -> None:
-    table = ScoreFile(tmp_path / "a.scores", 5, 2)
-    table.add(torch.ones(3, 2))
-    assert ScoreFile(tmp_path / "a.scores", 5, 2).done == 3
-    assert ScoreFile(tmp_path / "a.scores", 6, 2).done == 0

@@ -14,8 +14,6 @@ from ips.explain import Explanation, attention_from_logits, attention_from_predi
 from ips.files import fingerprint
 from ips.images import Image
 from ips.models import Net, Prediction, ScoreTable
-from ips.models.selecting import SelectingNet
-from ips.models.table import empty_table
 from ips.patches import PatchSource, sampled
 from ips.patches.features import split_address
 from ips.scores import ScoreFile
@@ -72,11 +70,10 @@ class Predictor:
         """
         if source is None:
             source = self.open(image) if isinstance(image, str | Path) else image
-        channels = self.net.channels
-        table = empty_table(len(source), channels, device=self.net.device)
+        table = self.net.empty_table(source)
         if self._run is not None and len(source) >= _LARGE and isinstance(image, str | Path):
             with suppress(OSError):  # a disk that is full or read-only keeps nothing
-                table = ScoreFile(self._score_file(Path(image)), len(source), channels)
+                table = ScoreFile(self._score_file(Path(image)), *table.logits.shape)
         table.progress = progress
         seed = self.config.train.seed  # as in the test
         prediction = self.net.predict(source, load="lazy", seed=seed, table=table)
@@ -100,9 +97,8 @@ class Predictor:
         Methods that score no patch beforehand (RPS, DeepMIL) tell what the patches got that their
         answer rests on, all of them for DeepMIL without ``select.keep``.
         """
-        at_random = isinstance(self.net, SelectingNet) and self.net.mode == "random"
-        if self.net.channels and not at_random:
-            everywhere = attention_from_logits(table.choosable()[0], self.net.tasks)
+        if self.net.scores_all_patches:
+            everywhere = attention_from_logits(table.selectable()[0], self.net.tasks)
         else:
             everywhere = attention_from_prediction(prediction)
         return Explanation(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -46,6 +46,7 @@ class ReportContent:
     Attributes:
         name: name of the run.
         config: configuration of the run.
+        model: description of the model, see `ips.models.Net.describe`.
         parameters: number of trainable parameters.
         train_images: number of training images.
         log: path of ``metrics.csv``.
@@ -57,6 +58,7 @@ class ReportContent:
 
     name: str
     config: Config
+    model: Mapping[str, str]
     parameters: int
     train_images: int
     log: Path
@@ -79,7 +81,11 @@ def write_page(path: Path, content: ReportContent) -> None:
         "images": count,
         "scores": [(task.name, task_scores(task, first=metrics[task.name])) for task in tasks],
         "setup": setup(
-            config, parameters=content.parameters, train=content.train_images, test=count
+            config,
+            model=content.model,
+            parameters=content.parameters,
+            train=content.train_images,
+            test=count,
         ),
         "learning": _learning(log),
         "results": [task_results(task) for task in tasks],
