@@ -122,7 +122,7 @@ def train(
 
     >>> train("megapixel-mnist", run="runs/demo", settings=["train.epochs=5"])  # doctest: +SKIP
     """
-    from ips.config import parse_config
+    from ips.config_io import parse_config
     from ips.explain import Highest
     from ips.recipes import read_recipe, shortened
     from ips.report.figures import collector, draw_run, watcher

@@ -221,7 +221,7 @@ def test_memory_for_tiles_is_bounded(
 
 
 def test_a_model_without_scores_shows_what_it_kept(predictor: Predictor, images: Path) -> None:
-    from ips.config import parse_config
+    from ips.config_io import parse_config
     from ips.training import build_model
     from ips.viewer.answers import Answer
 

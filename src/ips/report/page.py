@@ -17,7 +17,8 @@ from markupsafe import Markup
 from matplotlib.colors import to_hex
 
 from ips._version import __version__
-from ips.config import Config, describe
+from ips.config import Config
+from ips.config_io import describe
 from ips.errors import RunError
 from ips.explain.page import shortened
 from ips.files import atomic_write
