@@ -12,12 +12,12 @@ import pytest
 import torch
 from PIL import Image
 
-from ips.data.synthetic import road_scene, road_sprites
+from ips.data.synthetic import road_sprites, road_textures
 from ips.data.synthetic.road_files import write_road_signs
 from ips.data.synthetic.road_layout import Layout
 from ips.data.synthetic.road_scene import draw_scene
 from ips.data.synthetic.road_signs import NAMES, TASKS, RoadSigns
-from ips.data.synthetic.road_sprites import OTHERS, RINGED, SPEEDS, sign_master
+from ips.data.synthetic.road_sprites import OTHERS, RINGED, SPEEDS, sign_sprite
 from ips.errors import DataError, PatchError
 from ips.patches.source import PatchSource
 
@@ -70,7 +70,7 @@ def test_a_picture_is_the_same_in_every_instance_order_and_process(roads: RoadSi
     seen = {index: picture(roads, index) for index in (0, 3, 6)}
     again = RoadSigns(count=7)
     # A new process has drawn nothing yet.
-    for module in (road_scene, road_sprites):
+    for module in (road_textures, road_sprites):
         for thing in vars(module).values():
             getattr(thing, "cache_clear", lambda: None)()
     for index in (6, 0, 3):
@@ -177,9 +177,9 @@ def test_limits_differ_in_their_first_digit_also_where_they_are_smallest(roads: 
 
 def test_every_kind_of_sign_has_a_face_of_its_own() -> None:
     kinds = [*SPEEDS, *RINGED, *OTHERS]
-    assert len({sign_master(kind).tobytes() for kind in kinds}) == len(kinds) == 17
+    assert len({sign_sprite(kind).tobytes() for kind in kinds}) == len(kinds) == 17
     for kind in kinds:
-        cover = np.asarray(sign_master(kind))[..., 3] > 0
+        cover = np.asarray(sign_sprite(kind))[..., 3] > 0
         assert cover.any(axis=0).mean() > 0.7  # fills the square
         assert not cover[[0, -1]].any()  # but touches no edge
         assert not cover[:, [0, -1]].any()

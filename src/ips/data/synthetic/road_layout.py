@@ -1,4 +1,4 @@
-"""What is where on a picture of a road: the road itself, and signs on poles beside it."""
+"""Random layouts of road images: the road, and signs on poles beside it."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import numpy as np
 
 from ips.data.synthetic.road_sprites import OTHERS, RINGED, Kind, Speed
 
-# Pictures of another size show the same road, with signs that scale along; but never smaller
-# ones, which could not be read.
+# Signs of larger images are larger too; those of smaller images are not smaller, because their
+# text would not be readable.
 SIZE = 800, 600
 SMALLEST_SIZE = 320, 240
 DIAMETERS = 28, 42
 
-# So many places in vain, and signs are placed anew.
-MISSES = 50
+# Failed attempts to place a sign before all signs are placed again.
+MAX_FAILURES = 50
 
 
 @dataclass(frozen=True)
 class Road:
-    """A road in perspective; a point of it is at depth 0 on the horizon, 1 at the lower edge.
+    """A road in perspective; depth is 0 at the horizon and 1 at the lower edge.
 
     Args:
         horizon: row of the horizon.
-        centre: column of the road's middle at the lower edge.
-        vanishing: column at which a straight road would end.
-        bend: how far to the right the road curves until it ends.
-        half_width: of the road at the lower edge, in pixels.
+        centre: column of the road's centre line at the lower edge.
+        vanishing: column of the vanishing point of a straight road.
+        bend: shift of the road to the right at the horizon, in pixels.
+        half_width: half width of the road at the lower edge, in pixels.
     """
 
     horizon: int
@@ -37,9 +37,9 @@ class Road:
     half_width: float
 
     def column(self, depth: float, across: float) -> float:
-        """Where the road is ``across`` half widths to the right of its middle."""
-        middle = self.vanishing + (self.centre - self.vanishing) * depth
-        return middle + self.bend * (1 - depth) ** 3 + across * self.half_width * depth
+        """Column of the point ``across`` half widths to the right of the centre line."""
+        centre = self.vanishing + (self.centre - self.vanishing) * depth
+        return centre + self.bend * (1 - depth) ** 3 + across * self.half_width * depth
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class Sign:
     """A sign on its pole.
 
     Args:
-        kind: what it shows.
-        x, y: top-left corner of the square it fills.
+        kind: kind of sign.
+        x, y: top-left corner of its bounding square.
         diameter: side of that square.
-        foot: row in which its pole stands.
-        angle: by which it is turned, in degrees.
-        light: brightness, 1 as painted.
-        blur: standard deviation in pixels.
+        foot: row of the lower end of the pole.
+        angle: rotation in degrees.
+        light: brightness factor.
+        blur: standard deviation of the blur in pixels.
     """
 
     kind: Kind
@@ -68,13 +68,13 @@ class Sign:
 
 @dataclass(frozen=True)
 class Layout:
-    """All that a picture follows from.
+    """Everything that determines an image.
 
     Args:
-        width, height: of the picture.
-        road: where the road lies.
-        signs: the farthest first.
-        paint: seed and spawn key of whatever else is random in the picture.
+        width, height: size of the image.
+        road: geometry of the road.
+        signs: signs, the farthest first.
+        paint: seed and key of the random numbers of the background.
     """
 
     width: int
@@ -91,17 +91,17 @@ def draw_layout(
     size: tuple[int, int],
     paint: tuple[int, tuple[int, ...]],
 ) -> Layout:
-    """A random road of two to four signs, one of them the speed limit if there is one.
+    """Draw a random road with two to four signs, one of them the speed limit, if there is one.
 
-    All else is drawn from the same distribution whatever the limit. Where there is none, a sign of
-    the same ring stands in its place: neither red nor round nor a pole gives anything away.
+    Everything else has the same distribution for all classes. Without a limit, another sign with a
+    red ring takes its place, so that colour, shape and poles do not reveal the class.
     """
     width, height = size
     road = _road(rng, width, height)
     ringed = RINGED[rng.integers(len(RINGED))]
-    every = [*RINGED, *OTHERS]
-    rest = rng.integers(len(every), size=rng.integers(1, 4))
-    kinds: list[Kind] = [limit or ringed, *(every[i] for i in rest)]
+    others = [*RINGED, *OTHERS]
+    rest = rng.integers(len(others), size=rng.integers(1, 4))
+    kinds: list[Kind] = [limit or ringed, *(others[i] for i in rest)]
     signs = _signs(rng, kinds, road=road, width=width, height=height)
     return Layout(width, height, road, signs, paint)
 
@@ -119,10 +119,10 @@ def _road(rng: np.random.Generator, width: int, height: int) -> Road:
 def _signs(
     rng: np.random.Generator, kinds: list[Kind], *, road: Road, width: int, height: int
 ) -> tuple[Sign, ...]:
-    """A sign of each kind at the roadside, no two of them in the same columns."""
+    """Place one sign of each kind at the roadside without horizontal overlap."""
     unit = max(min(width / SIZE[0], height / SIZE[1]), 1.0)
     signs: list[Sign] = []
-    misses = 0
+    failures = 0
     while len(signs) < len(kinds):
         sign = _sign(rng, kinds[len(signs)], road=road, height=height, unit=unit)
         margin = sign.diameter // 4
@@ -130,15 +130,15 @@ def _signs(
         if inside and all(_apart(sign, other) for other in signs):
             signs.append(sign)
             continue
-        misses += 1
-        if misses % MISSES == 0:
-            signs.clear()  # the first ones may leave no room for the last
+        failures += 1
+        if failures % MAX_FAILURES == 0:
+            signs.clear()  # the first signs may leave no room for the last
     return tuple(sorted(signs, key=lambda sign: sign.foot))
 
 
 def _sign(rng: np.random.Generator, kind: Kind, *, road: Road, height: int, unit: float) -> Sign:
     diameter = round(unit * rng.uniform(*DIAMETERS))
-    depth = diameter / (112 * unit) * rng.uniform(0.85, 1.15)  # the larger, the nearer
+    depth = diameter / (112 * unit) * rng.uniform(0.85, 1.15)  # larger signs are nearer
     across = (1, -1)[rng.integers(2)] * rng.uniform(1.2, 3.5)
     foot = round(road.horizon + depth * (height - road.horizon))
     return Sign(
@@ -154,6 +154,6 @@ def _sign(rng: np.random.Generator, kind: Kind, *, road: Road, height: int, unit
 
 
 def _apart(one: Sign, other: Sign) -> bool:
-    """Neither sign nor pole of one is before the other."""
+    """Whether neither sign covers the other or its pole."""
     gap = abs(one.x + one.diameter / 2 - other.x - other.diameter / 2)
     return gap > 0.7 * (one.diameter + other.diameter)

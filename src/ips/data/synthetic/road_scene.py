@@ -1,34 +1,29 @@
-"""The picture of a road that was laid out, drawn as fast as it is read.
+"""Draw the image of a road layout: sky, hills, ground, houses, trees, cars and signs.
 
-Everything is painted by Pillow and in arithmetic of bytes. What every picture shares, textures and
-the masters of signs, trees and cars, is drawn once per process from a fixed seed.
+Pillow and byte arithmetic keep this as fast as decoding a file. Textures and sprites are shared by
+all images of a process.
 """
 
 from __future__ import annotations
-
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFilter
 
+from ips.data.seeded import seeded_generator
 from ips.data.synthetic.road_layout import Layout, Road, Sign
 from ips.data.synthetic.road_sprites import (
     CARS,
     SIGN_MARGIN,
     TREES,
     Colour,
-    car_master,
-    sign_master,
-    tree_master,
+    car_sprite,
+    sign_sprite,
+    tree_sprite,
 )
+from ips.data.synthetic.road_textures import HEADROOM, cloud_noise, ground_texture, sensor_noise
 
 Pixels = npt.NDArray[np.uint8]
-Floats = npt.NDArray[np.float32]
-
-# Sensor noise is added to bytes that were clamped this far from black and white: none can wrap.
-_HEADROOM = 12
-_FIXED_SEED = 1
 
 _SKIES: list[tuple[Colour, Colour, Colour]] = [  # zenith, horizon, clouds
     ((76, 128, 190), (188, 210, 226), (240, 242, 244)),
@@ -42,9 +37,9 @@ _PAINTS: list[Colour] = [(150, 46, 38), (206, 196, 170), (196, 164, 84), (120, 1
 
 
 def draw_scene(layout: Layout) -> Pixels:
-    """The picture, ``(height, width, 3)``."""
+    """Pixels of the image, ``(height, width, 3)``."""
     seed, key = layout.paint
-    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
+    rng = seeded_generator(seed, *key)
     image = Image.new("RGB", (layout.width, layout.height))
     _sky(image, rng, layout.road)
     _hills(image, rng, layout.road)
@@ -59,26 +54,26 @@ def draw_scene(layout: Layout) -> Pixels:
 
 
 def _sky(image: Image.Image, rng: np.random.Generator, road: Road) -> None:
-    # Clouds are smooth: a small picture of them, enlarged, cannot be told from a large one.
+    # Clouds are smooth, so a small picture of them can be enlarged.
     rows, columns = 75, 200
     zenith, horizon, cloud = np.array(_SKIES[rng.integers(len(_SKIES))], dtype=np.float32)
     down = np.linspace(0, 1, rows, dtype=np.float32)
     sky = zenith + (horizon - zenith) * down[:, None, None] ** 0.7  # (rows, 1, 3)
-    noise = _noise()
+    noise = cloud_noise()
     top, left = rng.integers(noise.shape[0] - 2 * rows), rng.integers(noise.shape[1] - columns)
-    # Rows lie closer together towards the horizon, where clouds are seen from the side.
+    # Rows are closer together towards the horizon, where clouds are seen from the side.
     along = top + np.rint(2 * rows * down**1.6).astype(np.int64)
     cover = noise[along, left : left + columns] * 1.6 + rng.uniform(-0.9, 0.7)
     cover = np.clip(cover, 0, 0.9)[..., None]  # (rows, columns, 1)
     pixels = (sky + (cloud - sky) * cover).astype(np.uint8)
     width, height = image.width, road.horizon + 1
-    # By two steps, for half of the time; what the second leaves of steps is softened in the end.
+    # Two steps take half of the time; `_soften` removes the staircase of the second.
     half = Image.fromarray(pixels).resize((width // 2, height // 2), Image.Resampling.BILINEAR)
     image.paste(half.resize((width, height), Image.Resampling.NEAREST))
 
 
 def _hills(image: Image.Image, rng: np.random.Generator, road: Road) -> None:
-    """Two ridges in the haze, and the edge of a wood before them."""
+    """Draw two ridges in the haze, and the edge of a forest in front of them."""
     draw = ImageDraw.Draw(image)
     haze = np.array(image.getpixel((image.width // 2, road.horizon - 1)))
     leaves = np.array(_LEAVES[rng.integers(len(_LEAVES))])
@@ -89,13 +84,13 @@ def _hills(image: Image.Image, rng: np.random.Generator, road: Road) -> None:
     reach = image.height * rng.uniform(0.01, 0.07)
     outline = 0.55 + 0.3 * _profile(rng, image.width, 9) + 0.3 * _profile(rng, image.width, 150)
     top = road.horizon - reach * np.maximum(outline, 0.1)
-    wood = round(float(top.min()))
-    texture = _texture(image.height, image.width, 1)
+    forest = round(float(top.min()))
+    texture = ground_texture(image.height, image.width, 1)
     left = rng.integers(image.width)
-    crop = texture[-(road.horizon - wood + 2) :, left : left + image.width]
+    crop = texture[-(road.horizon - forest + 2) :, left : left + image.width]
     mask = Image.new("L", (image.width, len(crop)))
-    ImageDraw.Draw(mask).polygon(_closed(top - wood, len(crop)), fill=255)
-    image.paste(Image.fromarray(crop + leaves.astype(np.uint8)), (0, wood), mask)
+    ImageDraw.Draw(mask).polygon(_closed(top - forest, len(crop)), fill=255)
+    image.paste(Image.fromarray(crop + leaves.astype(np.uint8)), (0, forest), mask)
 
 
 def _ground(image: Image.Image, rng: np.random.Generator, road: Road) -> None:
@@ -103,12 +98,12 @@ def _ground(image: Image.Image, rng: np.random.Generator, road: Road) -> None:
     left, right = rng.integers(image.width, size=2)
     grass = Image.new("RGB", (image.width, depth), _GRASS[rng.integers(len(_GRASS))])
     field = ImageDraw.Draw(grass)
-    for side in (-1, 1):  # a field beyond the verge, on either side
+    for side in (-1, 1):  # a field on either side of the road
         border = [(road.column(t, 2.2 * side), t * depth) for t in np.linspace(0, 1, 12)]
         beyond = 2 * image.width if side > 0 else -image.width
         green = _GRASS[rng.integers(len(_GRASS))]
         field.polygon([*border, (beyond, depth), (beyond, 0)], fill=green)
-    tufts = _texture(image.height, image.width, 0)[:depth, left : left + image.width]
+    tufts = ground_texture(image.height, image.width, 0)[:depth, left : left + image.width]
     image.paste(Image.fromarray(np.asarray(grass) + tufts), (0, road.horizon))
 
     grey = int(rng.integers(88, 124))
@@ -118,18 +113,18 @@ def _ground(image: Image.Image, rng: np.random.Generator, road: Road) -> None:
     for across in (-0.92, 0.92):
         marks.polygon(_strip(road, depth, across, 0.022, 0.0, 1.0), fill=white)
     dash, phase = rng.uniform(0.5, 0.9), rng.uniform(0, 2)
-    for i in range(24):  # at even distances from the camera, which is at 1 / depth
+    for i in range(24):  # at equal distances; the distance from the camera is 1 / depth
         near = 1 / (1 + (i * 2 - phase) * dash) if i * 2 > phase else 1.0
         far = 1 / (1 + (i * 2 + 1 - phase) * dash) if i * 2 + 1 > phase else 1.0
         marks.polygon(_strip(road, depth, 0.0, 0.018, far, near), fill=white)
-    grain = _texture(image.height, image.width, 2)[:depth, right : right + image.width]
+    grain = ground_texture(image.height, image.width, 2)[:depth, right : right + image.width]
     mask = Image.new("L", surface.size)
     ImageDraw.Draw(mask).polygon(_strip(road, depth, 0.0, 1.0, 0.0, 1.0), fill=255)
     image.paste(Image.fromarray(np.asarray(surface) + grain), (0, road.horizon), mask)
 
 
 def _houses(image: Image.Image, rng: np.random.Generator, road: Road) -> None:
-    """Houses and billboards; many are red, which is the custom, and gives nothing away."""
+    """Draw houses and billboards; many are red, so that red does not reveal a sign."""
     draw = ImageDraw.Draw(image)
     depths = np.sort(rng.uniform(0.06, 0.2, size=rng.integers(4)))
     for depth in depths.tolist():
@@ -155,25 +150,25 @@ def _houses(image: Image.Image, rng: np.random.Generator, road: Road) -> None:
 
 def _trees(image: Image.Image, rng: np.random.Generator, road: Road) -> None:
     depths = np.sort(rng.uniform(0.04, 0.24, size=rng.integers(4, 10)))
-    for depth in depths.tolist():  # the nearest last
-        master = tree_master(int(rng.integers(TREES)))
+    for depth in depths.tolist():  # nearest last
+        sprite = tree_sprite(int(rng.integers(TREES)))
         height = round(rng.uniform(1.6, 3.2) * road.half_width * depth)
         width = round(height * rng.uniform(0.55, 0.75))
-        tree = master.resize((width, height), Image.Resampling.NEAREST)  # softened in the end
+        tree = sprite.resize((width, height), Image.Resampling.NEAREST)  # softened later
         x = road.column(depth, (-1, 1)[rng.integers(2)] * rng.uniform(2.3, 9.0))
         y = road.horizon + depth * (image.height - road.horizon)
         image.paste(tree, (round(x - width / 2), round(y - height)), tree)
 
 
 def _cars(image: Image.Image, rng: np.random.Generator, road: Road) -> None:
-    """Cars seen from behind in the right lane, from before in the left one."""
+    """Draw cars, from behind in the right lane and from the front in the left lane."""
     depths = np.sort(rng.uniform(0.06, 0.4, size=rng.integers(3)))
     for depth in depths.tolist():
         away = bool(rng.integers(2))
         width = max(round(0.52 * road.half_width * depth), 4)
         height = round(0.8 * width)
-        master = car_master(int(rng.integers(len(CARS))), away)
-        car = master.resize((width, height), Image.Resampling.BOX)
+        sprite = car_sprite(int(rng.integers(len(CARS))), away)
+        car = sprite.resize((width, height), Image.Resampling.BOX)
         x = road.column(depth, 0.45 if away else -0.45)
         y = road.horizon + depth * (image.height - road.horizon)
         image.paste(car, (round(x - width / 2), round(y - height)), car)
@@ -190,7 +185,7 @@ def _sign(image: Image.Image, sign: Sign) -> None:
 
     margin = round(d * SIGN_MARGIN)
     size = d + 2 * margin, d + 2 * margin
-    face = sign_master(sign.kind).rotate(sign.angle).resize(size, Image.Resampling.BOX)
+    face = sign_sprite(sign.kind).rotate(sign.angle).resize(size, Image.Resampling.BOX)
     *colours, cover = face.filter(ImageFilter.GaussianBlur(sign.blur)).split()
     shade = [min(round(value * sign.light), 255) for value in range(256)]
     front = Image.merge("RGB", colours).point(shade * 3)
@@ -198,11 +193,11 @@ def _sign(image: Image.Image, sign: Sign) -> None:
 
 
 def _soften(image: Image.Image) -> Image.Image:
-    """The mean of each 2 x 2 pixels, as a lens has it: no edge is a staircase."""
+    """Average 2 x 2 pixels, so that edges are smooth."""
     pixels = np.array(image)
     for first, second in ((np.s_[:-1], np.s_[1:]), (np.s_[:, :-1], np.s_[:, 1:])):
         a, b = pixels[first], pixels[second]
-        mean = a ^ b  # a & b plus half of a ^ b is the mean, and never leaves the byte
+        mean = a ^ b  # the mean is (a & b) + (a ^ b) / 2, which fits into a byte
         mean >>= 1
         mean += a & b
         pixels[first] = mean
@@ -210,67 +205,27 @@ def _soften(image: Image.Image) -> Image.Image:
 
 
 def _expose(image: Image.Image, rng: np.random.Generator) -> Pixels:
-    """The light of the day, and the noise of the sensor."""
+    """Apply random exposure and sensor noise."""
     value = np.linspace(0, 1, 256)
     gain, gamma = rng.uniform(0.75, 1.12), rng.uniform(0.85, 1.2)
     tint = 1 + rng.uniform(-0.05, 0.05) * np.array([1, 0, -1])
     curve = 255 * gain * tint[:, None] * value**gamma  # (3, 256)
-    table = np.clip(np.rint(curve), _HEADROOM, 255 - _HEADROOM).astype(np.int64)
+    # Clamp away from black and white, so that adding noise cannot overflow.
+    table = np.clip(np.rint(curve), HEADROOM, 255 - HEADROOM).astype(np.int64)
     pixels = np.asarray(image.point(table.ravel().tolist()))
-    noise = _grain(pixels.size, int(rng.integers(2, 5)))
+    noise = sensor_noise(pixels.size, int(rng.integers(2, 5)))
     start = rng.integers(pixels.size)
-    seen: Pixels = pixels + noise[start : start + pixels.size].reshape(pixels.shape)
-    return seen
-
-
-@lru_cache(maxsize=6)
-def _grain(size: int, strength: int) -> Pixels:
-    """Noise of a sensor as signed bytes, twice as many as a picture has: each takes a part."""
-    noise = np.random.default_rng(_FIXED_SEED).standard_normal(2 * size, dtype=np.float32)
-    noise = np.rint(0.75 * strength * noise).clip(-_HEADROOM, _HEADROOM)
-    grain: Pixels = noise.astype(np.int8).view(np.uint8)
-    return grain
-
-
-@lru_cache(maxsize=1)
-def _noise() -> Floats:
-    """Smooth fractal noise about 0, ``(512, 1024)``."""
-    rng = np.random.default_rng(_FIXED_SEED)
-    total = np.zeros((512, 1024), dtype=np.float32)
-    for octave in range(2, 8):
-        coarse = Image.fromarray(rng.random((2**octave, 2 ** (octave + 1)), dtype=np.float32))
-        total += np.asarray(coarse.resize((1024, 512), Image.Resampling.BICUBIC)) * 0.6**octave
-    total -= total.mean()
-    noise: Floats = total / (2 * total.std())
-    return noise
-
-
-@lru_cache(maxsize=6)
-def _texture(height: int, width: int, halved: int) -> Pixels:
-    """Grass, as signed bytes to add to a colour: ``(height, 2 * width, 3)``, far to near.
-
-    Leaves are half as rough and asphalt a quarter: ``halved`` once and twice.
-    """
-    rng = np.random.default_rng(_FIXED_SEED)
-    size = 2 * width, height
-    total = np.zeros((height, 2 * width), dtype=np.float32)
-    for fine in (1, 2, 5, 14):
-        # Tufts are the larger the nearer they are: rows lie closer together far away.
-        row = np.rint((height - 1) / fine * np.linspace(0, 1, height) ** 0.6).astype(np.int64)
-        coarse = rng.standard_normal((row[-1] + 1, size[0] // fine), dtype=np.float32)
-        total += np.asarray(Image.fromarray(coarse[row]).resize(size, Image.Resampling.BILINEAR))
-    strength = total[..., None] * np.array([7.0, 7.0, 5.0], dtype=np.float32) / 2**halved
-    texture: Pixels = np.clip(np.rint(strength), -40, 40).astype(np.int8).view(np.uint8)
-    return texture
+    noisy: Pixels = pixels + noise[start : start + pixels.size].reshape(pixels.shape)
+    return noisy
 
 
 def _profile(rng: np.random.Generator, width: int, knots: int) -> npt.NDArray[np.float64]:
-    """A random line from -1 to 1 over the picture's width."""
+    """Random line between -1 and 1 over the width of the image."""
     return np.interp(np.linspace(0, knots - 1, width), np.arange(knots), rng.uniform(-1, 1, knots))
 
 
 def _closed(line: npt.NDArray[np.float64], bottom: float) -> list[tuple[float, float]]:
-    """The polygon between a line over the whole width and a row below it."""
+    """Polygon between a line over the whole width and the row ``bottom``."""
     points = list(enumerate(line.tolist()))
     return [(0.0, bottom), *points[::4], points[-1], (len(points), bottom)]
 
@@ -278,7 +233,7 @@ def _closed(line: npt.NDArray[np.float64], bottom: float) -> list[tuple[float, f
 def _strip(
     road: Road, depth: int, across: float, half: float, far: float, near: float
 ) -> list[tuple[float, float]]:
-    """A part of the road as a polygon; rows count from the horizon, ``depth`` at the lower edge."""
+    """Polygon along the road between two depths; rows count from the horizon."""
     at = np.linspace(far, near, 24 if near - far > 0.2 else 3).tolist()
     left = [(road.column(t, across - half), t * depth) for t in at]
     right = [(road.column(t, across + half), t * depth) for t in reversed(at)]

@@ -1,4 +1,4 @@
-"""What stands along a road, each drawn once and large; a picture shows it reduced and smooth."""
+"""Sprites of signs, trees and cars, drawn once at a large size; images show them reduced."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Kind = Speed | Ringed | Other
 
 SPEEDS: tuple[Speed, ...] = get_args(Speed)
 RINGED: tuple[Ringed, ...] = get_args(Ringed)
-"""Signs that differ from a speed limit only in what is inside the red ring."""
+"""Signs that differ from a speed limit only inside the red ring."""
 OTHERS: tuple[Other, ...] = get_args(Other)
 
 Colour = tuple[int, int, int]
@@ -31,11 +31,11 @@ _BLACK, _WHITE = (22, 22, 24), (238, 238, 236)
 _RADIUS, _MARGIN = 76, 4
 _SIDE = 2 * (_RADIUS + _MARGIN)
 SIGN_MARGIN = _MARGIN / (2 * _RADIUS)
-"""Width of the margin about the master of a sign, in diameters of the sign."""
+"""Width of the margin around the sprite of a sign, in diameters of the sign."""
 
 
 class _Board:
-    """A canvas in units of the sign's radius about its middle, transparent where not drawn on."""
+    """A transparent canvas; coordinates are multiples of the radius, relative to the centre."""
 
     def __init__(self, background: Colour) -> None:
         self.image = Image.new("RGBX", (_SIDE, _SIDE), (*background, 0))
@@ -55,7 +55,7 @@ class _Board:
         self._draw.line(self._px(points), fill=colour, width=round(width * _RADIUS), joint="curve")
 
     def text(self, text: str, width: float, height: float, colour: Colour) -> None:
-        """Text in the middle, stretched to fill a rectangle as the letters of road signs do."""
+        """Draw centred text, stretched to fill a rectangle."""
         mask = Image.new("L", (600, 300))
         font = ImageFont.load_default(size=160)
         ImageDraw.Draw(mask).text((40, 40), text, fill=255, font=font, stroke_width=5)
@@ -70,17 +70,17 @@ class _Board:
 
 
 @cache
-def sign_master(kind: Kind) -> Image.Image:
-    """A sign in four bands, red, green, blue and cover.
+def sign_sprite(kind: Kind) -> Image.Image:
+    """Sprite of a sign with four bands: red, green, blue and opacity.
 
-    Beside the sign the colour is that of its rim, so that bands can be turned and reduced one by
-    one without a dark fringe.
+    Transparent pixels have the colour of the rim, so that rotating and reducing the bands one by
+    one leaves no dark fringe.
     """
     if kind in SPEEDS:
         board = _ring()
         board.text(kind, 1.18, 0.98, _BLACK)
         return board.image
-    return _DRAWN[kind]().image
+    return _SIGNS[kind]().image
 
 
 def _ring(inside: Colour = _YELLOW) -> _Board:
@@ -196,7 +196,7 @@ def _priority() -> _Board:
     return board
 
 
-_DRAWN: dict[Kind, Callable[[], _Board]] = {
+_SIGNS: dict[Kind, Callable[[], _Board]] = {
     "no vehicles": _ring,
     "no overtaking": _no_overtaking,
     "no turning": _no_turning,
@@ -220,15 +220,15 @@ CARS: list[Colour] = [
 
 
 @lru_cache(maxsize=TREES)
-def tree_master(number: int) -> Image.Image:
-    """A tree as RGBA, one in two a fir."""
+def tree_sprite(number: int) -> Image.Image:
+    """RGBA sprite of a tree; odd numbers are firs."""
     rng = np.random.default_rng(number)
     image = Image.new("RGBA", (240, 340))
     draw = ImageDraw.Draw(image)
     draw.rectangle((114, 230, 126, 340), fill=(70, 58, 48, 255))
     base = np.array([54, 72, 40]) + rng.integers(-10, 14, size=3)
-    crowns = rng.uniform((70, 70), (170, 200), size=(9, 2))  # of a leaf tree
-    for part in np.linspace(0, 1, 2500):  # leaf by leaf, lighter towards the light above left
+    crowns = rng.uniform((70, 70), (170, 200), size=(9, 2))  # of a deciduous tree
+    for part in np.linspace(0, 1, 2500):  # leaf by leaf, lighter at the upper left
         if number % 2:
             spread = 6 + 96 * part * (0.7 + 0.3 * (part * 7 % 1))
             x, y = 120 + spread * rng.triangular(-1, 0, 1), 10 + 300 * part
@@ -245,8 +245,8 @@ def tree_master(number: int) -> Image.Image:
 
 
 @lru_cache(maxsize=2 * len(CARS))
-def car_master(number: int, away: bool) -> Image.Image:
-    """A car as RGBA: red lights where it drives away, white ones where it comes."""
+def car_sprite(number: int, away: bool) -> Image.Image:
+    """RGBA sprite of a car, with red lights if it drives away and white ones otherwise."""
     paint = CARS[number]
     image = Image.new("RGBA", (160, 128), (*paint, 0))
     draw = ImageDraw.Draw(image)
