@@ -10,7 +10,9 @@ from PIL import Image as PILImage
 
 import ips
 from ips.data.synthetic import tissue_slides as module
-from ips.data.synthetic.tissue_drawing import TILE, TissueSlide
+from ips.data.synthetic.tissue_drawing import TissueSlide
+from ips.data.synthetic.tissue_noise import TILE
+from ips.data.synthetic.tissue_nuclei import Cluster
 from ips.data.synthetic.tissue_slides import (
     MASK_STEP,
     SMALLEST_SIDE,
@@ -135,7 +137,7 @@ def test_abnormal_patches_agree_with_the_mask(folder: Path, size: int) -> None:
 
 
 def test_abnormal_patches_by_hand() -> None:
-    clusters = [module.Cluster(np.array([[100.0, 50.0, 10.0], [130.0, 50.0, 10.0]]))]
+    clusters = [Cluster(np.array([[100.0, 50.0, 10.0], [130.0, 50.0, 10.0]]))]
     coords = np.array([[0, 0], [64, 0], [128, 0], [64, 64], [101, 0], [90, 41]])
     found = abnormal_patches(clusters, coords, extent=64)
     assert found.tolist() == [False, True, True, False, True, True]

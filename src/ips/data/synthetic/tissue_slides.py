@@ -25,9 +25,12 @@ from PIL import Image as PILImage
 from PIL import ImageDraw
 
 from ips.annotations import polygon_feature, write_geojson
+from ips.data.seeded import seeded_generator
 from ips.data.split import stratified_split
 from ips.data.synthetic.folder import Row, write_folder
-from ips.data.synthetic.tissue_drawing import TILE, Cluster, TissueSlide
+from ips.data.synthetic.tissue_drawing import TissueSlide
+from ips.data.synthetic.tissue_noise import TILE
+from ips.data.synthetic.tissue_nuclei import Cluster
 from ips.errors import DataError
 from ips.files import atomic_write
 from ips.images.image import Pixels
@@ -193,7 +196,7 @@ def _feature(cluster: Cluster) -> dict[str, Any]:
 
 def _label(seed: int, number: int) -> bool:
     """Whether a slide has abnormal nuclei: one of each two, at random."""
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(number // 2, 0, 0, 0)))
+    rng = seeded_generator(seed, number // 2, 0, 0, 0)
     return bool(rng.integers(2)) != bool(number % 2)
 
 
