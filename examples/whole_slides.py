@@ -71,7 +71,7 @@ def localisation(run: Path, table: Path, truth: Path) -> dict[str, float]:
         source = answer.source
         clusters = load_clusters(truth / f"{Path(row['path']).stem}.geojson")
         abnormal = abnormal_patches(clusters, source.coords, extent=source.extent or PATCH)
-        scores = np.asarray(answer.everywhere["tumor"])
+        scores = np.asarray(answer.all_attention["tumor"])
         top = int(abnormal.sum())
         best = np.argsort(-scores)[:top]
         found.append(

@@ -17,9 +17,10 @@ from torch import Tensor
 
 import ips
 from ips import predictor as module
-from ips.config_io import parse_config
+from ips.config import parse_config
 from ips.patches import ImagePatches
 from ips.patches.source import Indices
+from ips.scores import ScoreFile
 from ips.training import train
 
 CONFIG = {
@@ -88,7 +89,7 @@ def test_an_interrupted_look_goes_on_where_it_was(
     heard: list[int] = []
     with monkeypatch.context() as patch:
         patch.setattr(ImagePatches, "read", counting)
-        resumed = ips.load(run).predict(picture, progress=heard.append)
+        resumed = ips.load(run).predict(picture, progress=lambda done, total: heard.append(done))
     assert len(seen) < 1600 - 500
     assert heard == sorted(heard)
     assert heard[-1] == 1600
@@ -115,9 +116,20 @@ def test_a_run_that_cannot_be_written_to_still_answers(
     shutil.rmtree(run / "unfinished", ignore_errors=True)
 
 
+def test_a_score_file_is_as_large_without_fallocate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    monkeypatch.setattr("ips.scores._BLOCK", 7)
+    table = ScoreFile(tmp_path / "a.scores", 5, 2)
+    assert (tmp_path / "a.scores").read_bytes() == bytes(8 + 4 * 5 * 2)
+    table.add(torch.ones(3, 2))
+    assert ScoreFile(tmp_path / "a.scores", 5, 2).done == 3
+
+
 def test_progress_is_heard_for_small_images_too(run: Path, picture: Path) -> None:
     heard: list[int] = []
-    ips.load(run).predict(picture, progress=heard.append)
+    ips.load(run).predict(picture, progress=lambda done, total: heard.append(done))
     assert heard[-1] == 1600
 
 
@@ -126,11 +138,18 @@ def test_answers_have_names(run: Path, picture: Path) -> None:
     prediction = predictor.predict(picture)
     answer = predictor.answer("majority", prediction.probabilities["majority"])
     assert answer in list("abcdefghij")
-    named = predictor.by_name("majority", prediction.probabilities["majority"])
+    named = predictor.class_probabilities("majority", prediction.probabilities["majority"])
     assert max(named, key=lambda name: named[name]) == answer
     assert predictor.title(prediction).startswith("large.png: majority ")
     number = "abcdefghij".index(str(answer))
     right = {"majority": torch.tensor(number), "multi": torch.zeros(10)}
-    assert predictor.title(prediction, right).startswith(f"large.png: majority {answer} (right)")
+    assert predictor.title(prediction, right).startswith(f"large.png: majority {answer} (correct)")
     wrong = right | {"majority": torch.tensor(9 - number)}
     assert f"{answer} (true: {'jihgfedcba'[number]})" in predictor.title(prediction, wrong)
+
+
+def test_a_score_file_of_another_size_is_begun_anew(tmp_path: Path) -> None:
+    table = ScoreFile(tmp_path / "a.scores", 5, 2)
+    table.add(torch.ones(3, 2))
+    assert ScoreFile(tmp_path / "a.scores", 5, 2).done == 3
+    assert ScoreFile(tmp_path / "a.scores", 6, 2).done == 0

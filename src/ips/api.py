@@ -122,10 +122,10 @@ def train(
 
     >>> train("megapixel-mnist", run="runs/demo", settings=["train.epochs=5"])  # doctest: +SKIP
     """
-    from ips.config_io import parse_config
-    from ips.explain import Highest
+    from ips.config import parse_config
+    from ips.explain.gallery import TopPatches
     from ips.recipes import read_recipe, shortened
-    from ips.report.figures import collector, draw_run, watcher
+    from ips.report.figures import draw_run, snapshot_writer, top_patch_collector
     from ips.training import build_data
     from ips.training import run as training
 
@@ -133,16 +133,16 @@ def train(
     values = read_recipe(str(recipe), scale=scale, settings=settings)
     config = shortened(parse_config(values, source=str(recipe)), settings)
     data = build_data(config)
-    watch = watcher(folder, data)
+    watch = snapshot_writer(folder, data)
     model = training.train(config, folder, resume=resume, console=console, data=data, watch=watch)
-    highest = Highest(_GALLERY)
+    top = TopPatches(_GALLERY)
     result = training.evaluate(
-        folder, model=model, console=console, data=data, observer=collector(highest)
+        folder, model=model, console=console, data=data, observer=top_patch_collector(top)
     )
     evaluation = _evaluation(folder, result.scores, model.config)
     if on_scores is not None:
         on_scores(evaluation)
-    draw_run(folder, model.net, model.config, data, highest)
+    draw_run(folder, model.net, model.config, data, top)
     return evaluation
 
 
@@ -186,7 +186,7 @@ class ImagePrediction:
         return {
             "image": self.image,
             "tasks": {
-                task: {"answer": answer, "probabilities": explanation.named[task]}
+                task: {"answer": answer, "probabilities": explanation.class_probabilities[task]}
                 for task, answer in self.answers.items()
             },
             "patches": explanation.patches,
@@ -222,7 +222,7 @@ def predict(
     >>> for prediction in predict("runs/demo", ["a.png", "b.png"]):  # doctest: +SKIP
     ...     print(prediction.image, prediction.answers)
     """
-    from ips.explain import draw_attention
+    from ips.explain.attention import draw_attention
     from ips.explain.export import output_stems
     from ips.predictor import load
 
@@ -237,13 +237,7 @@ def predict(
         with _errors_to(on_error):
             explanation = _predict_with_progress(predictor, name, console or _quiet())
             if target is not None:
-                draw_attention(
-                    target,
-                    predictions=[explanation],
-                    sources=[explanation.source],
-                    titles=[explanation.title],
-                    names=explanation.names,
-                )
+                draw_attention(target, [explanation])
             probabilities = explanation.probabilities
             answers = {task: predictor.answer(task, p) for task, p in probabilities.items()}
             yield ImagePrediction(name, answers, explanation)
@@ -597,13 +591,14 @@ def _evaluation(run: Path, scores: dict[str, float], config: Config) -> Evaluati
 def _predict_with_progress(predictor: Predictor, image: str, console: Console) -> Explanation:
     from ips.progress import progress_bar
 
-    total = len(predictor.open(image))
     with progress_bar(console, transient=True) as bar:
-        line = bar.add_task(Path(image).name, total=total, note="patches")
+        line = bar.add_task(Path(image).name, total=None, note="patches")
         try:
-            return predictor.predict(image, progress=lambda done: bar.update(line, completed=done))
+            return predictor.predict(
+                image, progress=lambda done, total: bar.update(line, completed=done, total=total)
+            )
         except KeyboardInterrupt:
-            kept = predictor.unfinished(image)
+            kept = predictor.partial_scores(image)
             if kept is None:
                 raise
             raise KeyboardInterrupt(

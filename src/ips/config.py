@@ -1,97 +1,97 @@
-"""The settings of a training: every key with a default and a help text."""
+"""What a person writes: one YAML, every key with a default and a sentence of help."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-Method = Literal["ips", "rps", "dps", "topmil", "deepmil", "deepmil-plus", "cnn", "ips-deepmil"]
-METHODS: tuple[Method, ...] = get_args(Method)
+from ips.errors import ConfigError
+from ips.files import write_text
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+Method = Literal["ips", "rps", "dps", "topmil", "deepmil", "deepmil-plus", "cnn", "ips-deepmil"]
+METHODS: tuple[Method, ...] = get_args(Method)
+
+
 def _key(default: Any, help: str, **limits: Any) -> Any:
     return Field(default, description=help, **limits)
 
 
-def _seed(help: str) -> Any:
-    return _key(0, help, ge=0, lt=2**32)
-
-
 class MegapixelMNISTConfig(_Section):
-    """Digits among noise in a large black image (Sect. 4.3), generated on demand."""
+    """Digits among noise in a large black image (Sect. 4.3), made as they are needed."""
 
-    kind: Literal["megapixel-mnist"] = _key("megapixel-mnist", "Data set")
-    side: int = _key(1000, "Image side in pixels", ge=112)
-    train: int = _key(2000, "Number of training images per epoch", ge=1)
-    test: int = _key(400, "Number of test images", ge=1)
-    seed: int = _seed("Random seed of object placement")
-    noise: int | None = _key(None, "Number of noise patterns per image; null for side / 30", ge=0)
-    fresh: bool = _key(True, "Place the digits of the training images anew in every epoch")
-    digits: Path | None = _key(None, "Folder of MNIST's IDX files; null for the embedded digits")
-    folder: Path | None = _key(
-        None, "Folder of `ips data megapixel-mnist` to read images from; null to generate them"
-    )
+    kind: Literal["megapixel-mnist"] = _key("megapixel-mnist", "which data set")
+    side: int = _key(1000, "side of an image in pixels", ge=112)
+    train: int = _key(2000, "training images of an epoch", ge=1)
+    test: int = _key(400, "test images", ge=1)
+    seed: int = _key(0, "of what is where on the images", ge=0, lt=2**32)
+    noise: int | None = _key(None, "noise patterns on an image; null for side / 30", ge=0)
+    fresh: bool = _key(True, "place the digits of a training image afresh every epoch")
+    digits: Path | None = _key(None, "folder of MNIST's IDX files; null for the embedded digits")
+    folder: Path | None = _key(None, "read what `ips data megapixel-mnist` wrote there instead")
 
 
 class RoadSignsConfig(_Section):
     """Drawn road scenes with a small speed limit of 50, 70 or 80 on them, or none."""
 
-    kind: Literal["road-signs"] = _key("road-signs", "Data set")
-    width: int = _key(800, "Image width in pixels", ge=320)
-    height: int = _key(600, "Image height in pixels", ge=240)
-    train: int = _key(2000, "Number of training images per epoch", ge=1)
-    test: int = _key(400, "Number of test images", ge=1)
-    seed: int = _seed("Random seed of the scenes")
-    fresh: bool = _key(True, "Draw new training images in every epoch")
+    kind: Literal["road-signs"] = _key("road-signs", "which data set")
+    width: int = _key(800, "of an image in pixels", ge=320)
+    height: int = _key(600, "of an image in pixels", ge=240)
+    train: int = _key(2000, "training images of an epoch", ge=1)
+    test: int = _key(400, "test images", ge=1)
+    seed: int = _key(0, "of what is on the images", ge=0, lt=2**32)
+    fresh: bool = _key(True, "draw other training images every epoch")
 
 
 class TrafficSignsConfig(_Section):
-    """Swedish traffic signs (Sect. 4.1), downloaded by `ips data traffic-signs FOLDER`."""
+    """Swedish traffic signs (Sect. 4.1), as `ips data traffic-signs FOLDER` fetches them."""
 
-    kind: Literal["traffic-signs"] = _key("traffic-signs", "Data set")
-    folder: Path = _key(..., "Folder of `ips data traffic-signs`")
-    seed: int = _seed("Random seed of the augmentation")
-    augment: bool = _key(True, "Augment training images by colour changes and translations")
+    kind: Literal["traffic-signs"] = _key("traffic-signs", "which data set")
+    folder: Path = _key(..., "where `ips data traffic-signs` put them")
+    seed: int = _key(0, "of the colours and places of training images", ge=0, lt=2**32)
+    augment: bool = _key(True, "change colours a little and move training images")
 
 
 class TableConfig(_Section):
-    """Your own data: a CSV with the paths and labels of images, slides or feature files."""
+    """Your own data: a CSV of paths and labels beside images, slides or feature files."""
 
-    kind: Literal["table"] = _key("table", "Data set")
-    csv: Path = _key(..., "CSV file with a path column, label columns, and perhaps a split column")
-    root: Path | None = _key(None, "Folder that paths are relative to; null for that of the CSV")
-    path: str = _key("path", "Name of the path column")
-    test: float = _key(0.2, "Fraction of test images, if there is no split column", gt=0, lt=1)
-    seed: int = _seed("Random seed of the split")
+    kind: Literal["table"] = _key("table", "which data set")
+    csv: Path = _key(..., "the table: a path column, label columns, perhaps a `split` column")
+    root: Path | None = _key(None, "folder that the paths are relative to; null for the CSV's own")
+    path: str = _key("path", "name of the path column")
+    test: float = _key(0.2, "share held out for testing where there is no `split`", gt=0, lt=1)
+    seed: int = _key(0, "of the split", ge=0, lt=2**32)
 
 
-AnyDataConfig = MegapixelMNISTConfig | RoadSignsConfig | TrafficSignsConfig | TableConfig
-DataConfig = Annotated[AnyDataConfig, Field(discriminator="kind")]
+DataConfig = Annotated[
+    MegapixelMNISTConfig | RoadSignsConfig | TrafficSignsConfig | TableConfig,
+    Field(discriminator="kind"),
+]
 
 
 class PatchesConfig(_Section):
-    """The grid of patches of an image."""
+    """How an image is cut into patches."""
 
-    size: int = _key(256, "Patch side in pixels, at the resolution that is read", ge=1)
-    stride: int | None = _key(None, "Distance between patches in pixels; null for size", ge=1)
-    edge: Literal["drop", "pad"] = _key("drop", "Patches across the right and bottom image border")
-    level: int | None = _key(None, "Pyramid level to read; null for the finest", ge=0)
-    mpp: float | None = _key(None, "Micrometres per pixel to read at, instead of a level", gt=0)
-    magnification: float | None = _key(None, "Magnification to read at, instead of a level", gt=0)
+    size: int = _key(256, "side of a patch in pixels, at the resolution read", ge=1)
+    stride: int | None = _key(None, "pixels from one patch to the next; null for size", ge=1)
+    edge: Literal["drop", "pad"] = _key("drop", "patches over the right and bottom edge")
+    level: int | None = _key(None, "level of a pyramid to read; null for the finest", ge=0)
+    mpp: float | None = _key(None, "micrometres per pixel to read at, instead of a level", gt=0)
+    magnification: float | None = _key(None, "magnification to read at, say 20", gt=0)
     sample: int | None = _key(
-        None, "Maximum number of patches per image, sampled once; null for all", ge=1
+        None, "look at so many patches of an image at most, drawn once and for all", ge=1
     )
     slide_mpp: float | None = _key(
-        None,
-        "Micrometres per full-resolution pixel, for feature files with coordinates in micrometres",
-        gt=0,
+        None, "of full resolution, for feature files that give places in micrometres", gt=0
     )
 
     @model_validator(mode="after")
@@ -107,31 +107,25 @@ class EncoderConfig(_Section):
 
     name: str = _key(
         "resnet18",
-        "Network: resnet18, resnet50, thin-resnet (one block per stage, for laptops), timm:NAME, "
+        "resnet18, resnet50, thin-resnet (one block per stage, for laptops), timm:NAME, "
         "hub:OWNER/REPO, or projector for stored features",
     )
-    stages: int = _key(4, "Number of stages of a ResNet", ge=1, le=4)
-    width: int = _key(64, "Number of channels of the first stage of a ResNet", ge=1)
-    norm: bool = _key(False, "BatchNorm of the embedding, which helps small networks to train")
-    pool: Literal["mean", "max"] = _key(
-        "mean", "Pooling of a ResNet; max suits small objects in mostly empty patches"
-    )
-    freeze_norm: bool = _key(False, "Freeze the statistics of BatchNorm layers")
+    stages: int = _key(4, "stages of a ResNet to keep", ge=1, le=4)
+    width: int = _key(64, "channels of the first stage", ge=1)
+    norm: bool = _key(False, "BatchNorm over the embedding: gets small networks off the ground")
+    pool: Literal["mean", "max"] = _key("mean", "max shows small things in mostly empty patches")
+    freeze_norm: bool = _key(False, "keep BatchNorm statistics as they were loaded")
     weights: Path | None = _key(
         None,
         "Pretrained weights: a file (.safetensors, .pth), imagenet, hub:OWNER/REPO, or none; null "
         "for the model's own with timm: and hub:, else none",
     )
-    dim: int = _key(512, "Embedding size of the projector", ge=1)
+    dim: int = _key(512, "embedding size of the projector", ge=1)
     mean: list[float] | None = _key(
         None, "Mean per channel of pixels between 0 and 1; null for that of the weights"
     )
-    std: list[float] | None = _key(
-        None, "Standard deviation per channel of pixels between 0 and 1; null for the same"
-    )
-    inputs: int | None = _key(
-        None, "Number of channels or features of a patch; null for that of the data", ge=1
-    )
+    std: list[float] | None = _key(None, "Standard deviation per channel, likewise")
+    inputs: int | None = _key(None, "channels or features of a patch; null: as the data has", ge=1)
 
     @model_validator(mode="after")
     def _known_name(self) -> EncoderConfig:
@@ -143,104 +137,99 @@ class EncoderConfig(_Section):
 
 
 class SelectConfig(_Section):
-    """The selection of patches to learn from."""
+    """How the patches to learn from are chosen."""
 
-    keep: int | None = _key(100, "Number M of patches kept per image; null for all", ge=1)
-    chunk: int = _key(100, "Number I of patches per step of the iterative selection", ge=1)
-    mode: Literal["iterative", "exact"] = _key(
-        "iterative", "Selection in several steps (Eq. 1), or in one step over all patches"
-    )
+    keep: int | None = _key(100, "M, patches kept of an image; null for all", ge=1)
+    chunk: int = _key(100, "I, patches looked at per step of the iterative selection", ge=1)
+    mode: Literal["iterative", "exact"] = _key("iterative", "Eq. 1, or one step over all")
     load: Literal["eager", "sequential", "lazy"] = _key(
-        "eager", "Pixels in memory at a time: a batch, an image, or a micro-batch of patches"
+        "eager", "pixels in memory at a time: of the batch, of an image, of a micro-batch"
     )
-    skip_blank: bool = _key(False, "Skip patches of a single colour; not for dps and cnn")
-    compile: bool = _key(False, "Compile the selection pass, which is faster on a GPU")
+    skip_blank: bool = _key(False, "pass over patches of one colour (but dps and cnn do not)")
+    compile: bool = _key(False, "compile the selection pass; pays on a GPU")
 
 
 class AggregateConfig(_Section):
-    """The aggregation of the kept patches to one prediction per task."""
+    """How the patches kept become one answer per task."""
 
     name: Literal["cross-attention", "gated-attention"] = _key(
-        "cross-attention", "Aggregator: the transformer of the paper, or the attention of DeepMIL"
+        "cross-attention", "the paper's transformer, or DeepMIL's attention"
     )
-    heads: int = _key(8, "Number of attention heads", ge=1)
+    heads: int = _key(8, "attention heads", ge=1)
     inner: int | None = _key(
-        None, "Hidden size of the transformer's MLP; null for 4 x embedding size", ge=1
+        None, "hidden size of the transformer's MLP; null for 4 x embedding", ge=1
     )
-    dropout: float = _key(0.1, "Dropout of the transformer", ge=0, lt=1)
-    attention_dropout: float = _key(0.1, "Dropout of the attention weights", ge=0, lt=1)
-    position: bool = _key(False, "Add an encoding of the position of a patch in the image")
-    hidden: int = _key(128, "Number of hidden units of gated attention", ge=1)
-    head: list[int] = _key([], "Sizes of the hidden layers of the task heads")
+    dropout: float = _key(0.1, "of the transformer", ge=0, lt=1)
+    attention_dropout: float = _key(0.1, "of the attention", ge=0, lt=1)
+    position: bool = _key(False, "tell the model where in the image a patch is")
+    hidden: int = _key(128, "hidden units of gated attention", ge=1)
+    head: list[int] = _key([], "sizes of the hidden layers of a task's head")
 
 
 class DPSConfig(_Section):
     """Differentiable patch selection (Appendix D.5)."""
 
-    scale: float = _key(1 / 3, "Scale of the downsampled image that is scored", gt=0, le=1)
-    samples: int = _key(500, "Number of noise samples", ge=1)
-    sigma: float = _key(0.05, "Standard deviation of the noise at the start of training", ge=0)
-    decay: bool = _key(True, "Decay sigma linearly to 0")
-    clip: float = _key(0.1, "Maximum norm of the gradient", gt=0)
+    scale: float = _key(1 / 3, "of the small image that is scored", gt=0, le=1)
+    samples: int = _key(500, "of noise", ge=1)
+    sigma: float = _key(0.05, "of the noise when training begins", ge=0)
+    decay: bool = _key(True, "let sigma go down to 0 in a line")
+    clip: float = _key(0.1, "most that the norm of the gradient may be", gt=0)
 
 
 class CNNConfig(_Section):
     """A CNN on the whole image."""
 
-    scale: float = _key(1.0, "Scale of the image, such as 0.3 for a smaller copy", gt=0, le=1)
+    scale: float = _key(1.0, "of the image: 0.3 for a smaller copy", gt=0, le=1)
 
 
 class TrainConfig(_Section):
-    """Optimisation."""
+    """How it learns."""
 
-    epochs: int = _key(150, "Number of epochs", ge=1)
-    batch: int = _key(16, "Number of images per step", ge=1)
-    lr: float = _key(0.001, "Peak learning rate: 0.001 from scratch, 0.0003 to fine-tune", gt=0)
-    weight_decay: float = _key(0.1, "Weight decay of AdamW", ge=0)
+    epochs: int = _key(150, "times through the training images", ge=1)
+    batch: int = _key(16, "images of a step", ge=1)
+    lr: float = _key(0.001, "peak learning rate: 0.001 from scratch, 0.0003 to fine-tune", gt=0)
+    weight_decay: float = _key(0.1, "of AdamW", ge=0)
     warmup: float | None = _key(
-        None, "Epochs of linear warm-up; null for a tenth of all epochs, at most 10", ge=0
+        None, "epochs of linear warm-up; null for a tenth of all, 10 at the most", ge=0
     )
-    seed: int = _seed("Random seed of weights, dropout, and the order of images and patches")
-    slice: int | None = _key(
-        None, "Number of patches per backward pass, to bound memory for large M; null for all", ge=1
+    seed: int = _key(
+        0, "of the weights, the order of images and patches, and dropout", ge=0, lt=2**32
     )
-    workers: int = _key(0, "Number of processes that read pixels, with select.load=eager", ge=0)
-    precision: Literal["32-true", "16-mixed", "bf16-mixed"] = _key(
-        "32-true", "Floating-point precision"
-    )
+    slice: int | None = _key(None, "patches trained on at a time; bounds memory in M", ge=1)
+    workers: int = _key(0, "processes that read pixels, with select.load=eager", ge=0)
+    precision: Literal["32-true", "16-mixed", "bf16-mixed"] = _key("32-true", "of arithmetic")
 
     @property
     def warmup_epochs(self) -> float:
-        """Epochs of warm-up; 10 of 150 in the paper, fewer in a short run."""
+        """Epochs of warm-up; the paper has 10 of 150, and a short run fewer."""
         return min(10, self.epochs / 10) if self.warmup is None else self.warmup
 
 
 class TaskConfig(_Section):
-    """One prediction per image."""
+    """One thing to predict of an image."""
 
-    kind: Literal["multiclass", "multilabel", "binary"] = _key("multiclass", "Kind of label")
-    classes: int = _key(2, "Number of classes", ge=1)
+    kind: Literal["multiclass", "multilabel", "binary"] = _key("multiclass", "kind of label")
+    classes: int = _key(2, "number of classes", ge=1)
     metric: Literal["accuracy", "exact-match", "auc"] | None = _key(
-        None, "Metric; null for accuracy (multiclass), exact-match (multilabel), auc (binary)"
+        None, "score; null for accuracy, exact-match or auc, as the kind has it"
     )
-    names: list[str] | None = _key(None, "Names of the classes; null for those of the data")
+    names: list[str] | None = _key(None, "what to call the classes")
 
     @model_validator(mode="after")
-    def _consistent(self) -> TaskConfig:
+    def _fits(self) -> TaskConfig:
         count = 2 if self.kind == "binary" else self.classes
         if self.names is not None and len(self.names) != count:
             raise ValueError(f"{len(self.names)} names for {count} classes")
         if self.kind == "binary" and self.classes > 2:
             raise ValueError(f"a binary task has 2 classes, not {self.classes}: make it multiclass")
         if self.kind != "multilabel" and self.metric == "exact-match":
-            raise ValueError("exact-match is for multilabel tasks: use accuracy or auc")
+            raise ValueError("exact-match is for multilabel tasks: take accuracy or auc")
         if self.kind == "multiclass" and self.classes < 2:
             raise ValueError("a multiclass task has at least 2 classes")
         return self
 
 
-# Defaults that differ from those of the sections, by method.
-_METHOD_DEFAULTS: dict[Any, dict[str, dict[str, Any]]] = {
+_USUAL: dict[Any, dict[str, dict[str, Any]]] = {
     "deepmil": {"select": {"keep": None}, "aggregate": {"hidden": 128}},
     "deepmil-plus": {
         "select": {"keep": None},
@@ -250,35 +239,165 @@ _METHOD_DEFAULTS: dict[Any, dict[str, dict[str, Any]]] = {
 
 
 class Config(_Section):
-    """All settings of a training."""
+    """A whole experiment."""
 
-    method: Method = _key("ips", "Method: Iterative Patch Selection, or a baseline")
-    data: DataConfig = _key(MegapixelMNISTConfig(), "Images and labels")
-    patches: PatchesConfig = _key(PatchesConfig(), "Grid of patches of an image")
-    encoder: EncoderConfig = _key(EncoderConfig(), "Network from a patch to its embedding")
-    select: SelectConfig = _key(SelectConfig(), "Selection of patches")
-    aggregate: AggregateConfig = _key(AggregateConfig(), "Aggregation of patches to predictions")
-    dps: DPSConfig = _key(DPSConfig(), "Settings of method dps")
-    cnn: CNNConfig = _key(CNNConfig(), "Settings of method cnn")
-    train: TrainConfig = _key(TrainConfig(), "Optimisation")
-    tasks: dict[str, TaskConfig] = _key(..., "Labels to predict, by name", min_length=1)
-    readout: str | None = _key(None, "Task from which to learn the class of each patch")
-    readout_head: list[int] = _key([128], "Sizes of the hidden layers of the read-out head")
+    method: Method = _key("ips", "what learns: Iterative Patch Selection, or a baseline")
+    data: DataConfig = _key(MegapixelMNISTConfig(), "where images and labels come from")
+    patches: PatchesConfig = _key(PatchesConfig(), "how an image is cut into patches")
+    encoder: EncoderConfig = _key(EncoderConfig(), "what turns a patch into an embedding")
+    select: SelectConfig = _key(SelectConfig(), "which patches are kept")
+    aggregate: AggregateConfig = _key(AggregateConfig(), "how they become an answer")
+    dps: DPSConfig = _key(DPSConfig(), "of method dps")
+    cnn: CNNConfig = _key(CNNConfig(), "of method cnn")
+    train: TrainConfig = _key(TrainConfig(), "how it learns")
+    tasks: dict[str, TaskConfig] = _key(..., "what to predict, by name", min_length=1)
+    readout: str | None = _key(None, "task from which to learn what class a patch shows")
+    readout_head: list[int] = _key([128], "sizes of the hidden layers of that head")
 
     @model_validator(mode="before")
     @classmethod
-    def _method_defaults(cls, values: Any) -> Any:
-        defaults = _METHOD_DEFAULTS.get(values.get("method")) if isinstance(values, Mapping) else {}
-        result = values
-        for section, keys in (defaults or {}).items():
+    def _as_the_method_has_it(cls, values: Any) -> Any:
+        """What a method is unless told otherwise: DeepMIL has no selection, DeepMIL+ is larger."""
+        usual = _USUAL.get(values.get("method")) if isinstance(values, Mapping) else None
+        if usual is None:
+            return values
+        result = dict(values)
+        for section, keys in usual.items():
             given = result.get(section, {})
             if isinstance(given, Mapping):
-                result = {**result, section: {**keys, **given}}
+                result[section] = {**keys, **given}
         return result
 
     @model_validator(mode="after")
     def _readout_is_a_task(self) -> Config:
         if self.readout is not None and self.readout not in self.tasks:
-            known = ", ".join(self.tasks)
-            raise ValueError(f"readout: {self.readout!r} is not one of the tasks: {known}")
+            raise ValueError(f"readout: {self.readout!r} is none of the tasks {list(self.tasks)}")
         return self
+
+
+def parse_config(values: Mapping[str, Any], *, source: str) -> Config:
+    """Check what was read from ``source``; a mistake is one sentence that names the key."""
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(f"{source}: {_sentence(error)}") from error
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not a text file") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: expected keys and values, as `ips recipes show` prints them")
+    return values
+
+
+def write_yaml(values: Mapping[str, Any], path: Path) -> None:
+    """Write a mapping to a YAML file."""
+    write_text(path, yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True))
+
+
+def describe(config: Config) -> str:
+    """A config as YAML with a comment at every key, to be saved and edited."""
+    return "".join(f"{line}\n" for line in _described(config, indent=""))
+
+
+def _described(section: BaseModel, *, indent: str) -> Iterator[str]:
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if isinstance(value, BaseModel):
+            yield f"{indent}{name}:  # {field.description}"
+            yield from _described(value, indent=indent + "  ")
+        elif name == "tasks":
+            yield f"{indent}{name}:  # {field.description}"
+            for task, inner in value.items():
+                yield f"{indent}  {_inline(task)}:"
+                yield from _described(inner, indent=indent + "    ")
+        else:
+            plain = section.model_dump(mode="json")[name]
+            yield f"{indent}{name}: {_inline(plain)}  # {field.description}"
+
+
+def _inline(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def override(values: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """``values`` with each ``section.key=value`` of the command line put in."""
+    result = dict(values)
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"--set {setting}: expected key=value, for instance select.keep=50")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"--set {setting}: {text!r} is not a value") from error
+        *sections, key = name.split(".")
+        place = result
+        for section in sections:
+            inner = place.get(section, {})
+            if not isinstance(inner, Mapping):
+                raise ConfigError(f"--set {setting}: {section} is a value, not a section")
+            place[section] = dict(inner)
+            place = place[section]
+        place[key] = value
+    return result
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors()[0]
+    # pydantic puts the kind of a data set into the path; a person wrote no such key
+    path = [str(part) for part in first["loc"]]
+    if path[:1] == ["data"]:
+        del path[1:2]
+    key = ".".join(path)
+    match first["type"]:
+        case "extra_forbidden":
+            known = _keys_beside(first["loc"])
+            near = difflib.get_close_matches(path[-1], known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            return f"unknown key {key!r}: {hint}"
+        case "missing":
+            return f"key {key!r} is missing: {_help_of(first['loc'])}"
+        case "value_error":
+            return f"{key + ': ' if key else ''}{first['ctx']['error']}"
+        case _:
+            message = first["msg"][0].lower() + first["msg"][1:]
+            return f"{key}={first['input']!r}: {message}"
+
+
+def _section_at(loc: tuple[int | str, ...]) -> type[BaseModel]:
+    section: type[BaseModel] = Config
+    kinds: dict[str, type[BaseModel]] = {
+        "megapixel-mnist": MegapixelMNISTConfig,
+        "road-signs": RoadSignsConfig,
+        "traffic-signs": TrafficSignsConfig,
+        "table": TableConfig,
+    }
+    for part in loc:
+        if part in kinds:
+            section = kinds[str(part)]
+        elif part in section.model_fields:
+            annotation = section.model_fields[str(part)].annotation
+            if part == "tasks":
+                section = TaskConfig
+            elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+                section = annotation
+    return section
+
+
+def _keys_beside(loc: tuple[int | str, ...]) -> list[str]:
+    return list(_section_at(loc[:-1]).model_fields)
+
+
+def _help_of(loc: tuple[int | str, ...]) -> str:
+    field = _section_at(loc[:-1]).model_fields.get(str(loc[-1]))
+    return (field.description if field else None) or "see `ips recipes show`"

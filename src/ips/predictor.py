@@ -1,37 +1,43 @@
-"""A trained model for people: give it a file, get an answer and where it was found."""
+"""A trained run as one object: open an image, predict its classes, explain the prediction."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from ips.config import Config
-from ips.explain import Explanation, attention_from_logits, attention_from_prediction
+from ips.explain import Explanation
+from ips.explain.maps import attention_from_logits, attention_from_prediction
 from ips.files import fingerprint
 from ips.images import Image
 from ips.models import Net, Prediction, ScoreTable
+from ips.models.selecting import SelectingNet
+from ips.models.table import empty_table
 from ips.patches import PatchSource, sampled
 from ips.patches.features import split_address
 from ips.scores import ScoreFile
 from ips.tasks import Task, build_tasks
 from ips.training import RunFolder, load_model, open_source
 
-# From this many patches on, what has been scored is kept in a file until the image is answered.
+# The scores of an image with this many patches are stored in a file until it is predicted.
 _LARGE = 10_000
+
+Progress = Callable[[int, int], None]
 
 
 class Predictor:
-    """The model of a run, and how it was taught to cut an image into patches.
+    """A trained model with the configuration of its run.
 
     Args:
-        net: a trained model.
-        config: that it was trained with.
-        run: its folder; what an interrupted look at a very large image had found is kept there.
-        stamp: fingerprint of the model file; without it nothing is cached.
+        net: trained model.
+        config: configuration that it was trained with.
+        run: run folder, where the scores of an interrupted prediction are stored.
+        stamp: fingerprint of the model file; without it nothing is stored.
     """
 
     def __init__(
@@ -57,7 +63,7 @@ class Predictor:
         image: str | Path | PatchSource,
         *,
         source: PatchSource | None = None,
-        progress: Callable[[int], None] | None = None,
+        progress: Progress | None = None,
     ) -> Explanation:
         """Predict an image and explain the prediction.
 
@@ -66,52 +72,60 @@ class Predictor:
         Args:
             image: image file, or its patches.
             source: patches of the image file, if they are open already.
-            progress: callback that receives the number of patches scored so far.
+            progress: callback that receives the number of patches scored so far, and that of all
+                patches; the first call is made before any patch is scored.
         """
         if source is None:
             source = self.open(image) if isinstance(image, str | Path) else image
-        table = self.net.empty_table(source)
+        channels = self.net.channels
+        table = empty_table(len(source), channels, device=self.net.device)
         if self._run is not None and len(source) >= _LARGE and isinstance(image, str | Path):
-            with suppress(OSError):  # a disk that is full or read-only keeps nothing
-                table = ScoreFile(self._score_file(Path(image)), *table.logits.shape)
-        table.progress = progress
+            with suppress(OSError):  # on a full or read-only disk, the scores stay in memory
+                table = ScoreFile(self._score_file(Path(image)), len(source), channels)
+        if progress is not None:
+            table.progress = partial(_report, progress, len(source))
+            progress(0, len(source))
         seed = self.config.train.seed  # as in the test
         prediction = self.net.predict(source, load="lazy", seed=seed, table=table)
-        explanation = self._explained(prediction, source, table)
+        explanation = self._explain(prediction, source, table)
         if isinstance(table, ScoreFile):
             with suppress(OSError):
                 table.remove()
         return explanation
 
     def explain(
-        self, image: str | Path | PatchSource, *, progress: Callable[[int], None] | None = None
+        self, image: str | Path | PatchSource, *, progress: Progress | None = None
     ) -> Explanation:
-        """The same as `predict`: whoever asks for an answer gets its explanation with it."""
+        """The same as `predict`, whose result is an explanation already."""
         return self.predict(image, progress=progress)
 
-    def _explained(
+    def _explain(
         self, prediction: Prediction, source: PatchSource, table: ScoreTable
     ) -> Explanation:
-        """The look at all patches told what each of them scores; that is not computed again.
+        """The attention of all patches comes from their scores in ``table``.
 
-        Methods that score no patch beforehand (RPS, DeepMIL) tell what the patches got that their
-        answer rests on, all of them for DeepMIL without ``select.keep``.
+        Methods that do not score patches before the selection (RPS, DeepMIL) have attention for
+        their selected patches only, which are all patches for DeepMIL without ``select.keep``.
         """
-        if self.net.scores_all_patches:
-            everywhere = attention_from_logits(table.selectable()[0], self.net.tasks)
+        at_random = isinstance(self.net, SelectingNet) and self.net.mode == "random"
+        if self.net.channels and not at_random:
+            attention = attention_from_logits(table.choosable()[0], self.net.tasks)
         else:
-            everywhere = attention_from_prediction(prediction)
+            attention = attention_from_prediction(prediction)
         return Explanation(
             **vars(prediction),
             source=source,
-            everywhere=everywhere,
-            named={task: self.by_name(task, p) for task, p in prediction.probabilities.items()},
+            all_attention=attention,
+            class_probabilities={
+                task: self.class_probabilities(task, p)
+                for task, p in prediction.probabilities.items()
+            },
             title=self.title(prediction),
-            names=self.readout_names,
+            patch_classes=self.patch_classes,
         )
 
-    def unfinished(self, image: str | Path) -> Path | None:
-        """Where the scores of an interrupted look at ``image`` are; None if none are kept."""
+    def partial_scores(self, image: str | Path) -> Path | None:
+        """File with the scores of an interrupted prediction of ``image``; None if there is none."""
         with suppress(OSError):
             if self._run is not None and (path := self._score_file(Path(image))).is_file():
                 return path
@@ -127,35 +141,39 @@ class Predictor:
         return self._run / "unfinished" / f"{self.fingerprint(image)}.scores"
 
     @property
-    def readout_names(self) -> list[str] | None:
-        """What the classes of patches are called; None for a model without a read-out."""
+    def patch_classes(self) -> list[str] | None:
+        """Names of the classes of patches; None for a model without a patch read-out."""
         task = self.config.readout
         if task is None or self.net.readout is None:
             return None
         return self.tasks[task].class_names
 
     def answer(self, task: str, probabilities: Tensor) -> str | list[str]:
-        """Name of the predicted class; of a multilabel task, names of the predicted labels."""
+        """Name of the predicted class; a list of names for a multilabel task."""
         spec = self.tasks[task]
         return _chosen(spec, spec.decide(spec.class_probabilities(probabilities)))
 
-    def by_name(self, task: str, probabilities: Tensor) -> dict[str, float]:
-        """Probability of each class, by its name."""
+    def class_probabilities(self, task: str, probabilities: Tensor) -> dict[str, float]:
+        """Probability of each class, by name."""
         spec = self.tasks[task]
         values = spec.class_probabilities(probabilities.double()).tolist()
         return dict(zip(spec.class_names, values, strict=True))
 
     def title(self, prediction: Prediction, labels: Mapping[str, Tensor] | None = None) -> str:
-        """What is predicted, and where the truth is known whether that is right, in one line."""
+        """Image name and predicted classes in one line, and whether they agree with ``labels``."""
         parts = []
-        for task, probabilities in prediction.probabilities.items():
-            said = _join(self.answer(task, probabilities))
-            parts.append(f"{task} {said}")
+        for name, probabilities in prediction.probabilities.items():
+            predicted = _join(self.answer(name, probabilities))
+            parts.append(f"{name} {predicted}")
             if labels is not None:
-                spec = self.tasks[task]
-                truth = _join(_chosen(spec, spec.one_hot(labels[task])))
-                parts[-1] += " (right)" if said == truth else f" (true: {truth})"
+                task = self.tasks[name]
+                truth = _join(_chosen(task, task.one_hot(labels[name])))
+                parts[-1] += " (correct)" if predicted == truth else f" (true: {truth})"
         return f"{prediction.name}: {', '.join(parts)}"
+
+
+def _report(progress: Progress, total: int, done: int) -> None:
+    progress(done, total)
 
 
 def _chosen(task: Task, chosen: Tensor) -> str | list[str]:
@@ -169,13 +187,13 @@ def _join(answer: str | list[str]) -> str:
 
 
 def load(run: str | Path) -> Predictor:
-    """The predictor of a run folder.
+    """Load the trained model of a run folder.
 
     >>> predictor = load("runs/demo")  # doctest: +SKIP
     >>> predictor.predict("image.png").probabilities["majority"]  # doctest: +SKIP
     """
     stamp = None
-    with suppress(OSError):  # before it is read: it may be replaced at any time
+    with suppress(OSError):  # before the model is read, since it may be replaced meanwhile
         stamp = fingerprint(RunFolder(Path(run)).model)
     model = load_model(Path(run))
     return Predictor(model.net, model.config, run=Path(run), stamp=stamp)

@@ -15,7 +15,7 @@ import tifffile
 from PIL import Image
 from rich.console import Console
 
-from ips.config_io import parse_config
+from ips.config import parse_config
 from ips.data.synthetic.megapixel_mnist import MegapixelMNIST
 from ips.predictor import load
 from ips.scores import ScoreFile
@@ -66,7 +66,7 @@ def test_it_writes_what_it_says(home: Path, tmp_path: Path) -> None:
         lines = list(csv.DictReader(file))
     assert len(lines) == 49
     np.testing.assert_allclose(
-        [float(line["attention_multi"]) for line in lines], seen.everywhere["multi"], rtol=1e-4
+        [float(line["attention_multi"]) for line in lines], seen.all_attention["multi"], rtol=1e-4
     )
     kept = {int(line["index"]) for line in lines if line["selected"] == "1"}
     assert kept == set(seen.indices.tolist())
@@ -176,7 +176,7 @@ def test_interrupted_it_says_what_is_kept_and_goes_on(
     words = ("explain", home / "run", home / "digits.png", "--out", tmp_path)
     monkeypatch.setattr("ips.predictor._LARGE", 1)
     with monkeypatch.context() as patch:
-        patch.setattr(ScoreFile, "put", stop)
+        patch.setattr(ScoreFile, "add", stop)
         outcome = Outcome(*words)
     assert outcome.code == 130
     assert outcome.err.splitlines()[-1] == (

@@ -12,10 +12,11 @@ from PIL import Image as PILImage
 from torch import Tensor
 
 from ips.data.synthetic.scene import ScenePatches
-from ips.explain import draw_attention
-from ips.explain.attention import class_colours, relative
-from ips.models import Prediction
+from ips.explain.attention import draw_attention
+from ips.explain.colours import class_colours
+from ips.explain.maps import relative_attention
 from ips.patches import Grid, Indices, MemoryPatches, PatchSource, open_patches
+from tests.explain.explained import explained
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -32,26 +33,6 @@ def scene(side: int = 240, things: int = 12) -> ScenePatches:
     return ScenePatches(cells, places=places, grid=Grid(side, side, patch=50, stride=50), name="s")
 
 
-def predict(source: PatchSource, *, keep: int = 12, classes: int | None = None) -> Prediction:
-    """A prediction as a model would make it, with made-up numbers."""
-    generator = torch.Generator().manual_seed(0)
-    indices = torch.randperm(len(source), generator=generator)[:keep]
-    attention = torch.rand(len(indices), generator=generator).softmax(0).sort(descending=True)[0]
-    scores = None if classes is None else torch.rand(len(indices), classes, generator=generator)
-    return Prediction(
-        name=source.name,
-        logits={},
-        probabilities={},
-        indices=indices,
-        coords=source.coords[indices.numpy()],
-        extent=source.extent,
-        attention=attention,
-        task_attention={},
-        patch_probabilities=scores,
-        patches=len(source),
-    )
-
-
 class Counted(MemoryPatches):
     """Remembers how many patches were read at once."""
 
@@ -63,7 +44,7 @@ class Counted(MemoryPatches):
 
 
 def test_attention_counts_relative_to_the_strongest() -> None:
-    assert relative(np.array([0.004, 0.001, 0.0])).tolist() == pytest.approx([1, 0.5, 0])
+    assert relative_attention(np.array([0.004, 0.001, 0.0])).tolist() == pytest.approx([1, 0.5, 0])
 
 
 def test_colours_of_classes() -> None:
@@ -74,9 +55,6 @@ def test_colours_of_classes() -> None:
     assert list(many) == [*range(34, 43), -1]
     assert len(set(many.values())) == 10
     assert class_colours([]) == {}
-
-
-# The picture
 
 
 def sources(picture: Pixels) -> dict[str, PatchSource]:
@@ -97,7 +75,7 @@ def sources(picture: Pixels) -> dict[str, PatchSource]:
     [
         ("scene", 10),
         ("scene", None),
-        ("slide", 1),
+        ("slide", 2),
         ("padded", 2),
         ("features", 43),
         ("row", None),
@@ -105,58 +83,39 @@ def sources(picture: Pixels) -> dict[str, PatchSource]:
         ("one", None),
     ],
 )
-def test_a_picture_of_any_bag(
+def test_every_kind_of_source_can_be_drawn(
     tmp_path: Path, picture: Pixels, kind: str, classes: int | None
 ) -> None:
     source = sources(picture)[kind]
     path = tmp_path / "figures" / "a.png"
-    names = None if classes is None else [f"class $number {i}" for i in range(max(classes, 2))]
-    draw_attention(
-        path,
-        predictions=[predict(source, classes=classes)],
-        sources=[source],
-        titles=["predicted 7 at $5, true 7"],
-        names=names,
-    )
+    names = None if classes is None else [f"class $number {i}" for i in range(classes)]
+    explanation = explained(source, keep=12, classes=classes, names=names, title="costs $5, not $7")
+    draw_attention(path, [explanation])
     with PILImage.open(path) as image:
         assert min(image.size) > 500
         assert image.convert("L").getextrema()[0] < 100
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_images_stand_two_by_two(tmp_path: Path) -> None:
+def test_images_are_placed_in_two_columns(tmp_path: Path) -> None:
     sizes = {}
     for count in (1, 3):
         path = tmp_path / f"{count}.png"
-        draw_attention(
-            path,
-            predictions=[predict(scene(), classes=10)] * count,
-            sources=[scene()] * count,
-            titles=["a title"] * count,
-            top=1,
-        )
+        draw_attention(path, [explained(scene(), keep=12, classes=10)] * count, top=1)
         with PILImage.open(path) as image:
             sizes[count] = image.size
     assert 1.8 < sizes[3][0] / sizes[1][0] < 2.2
     assert 1.7 < sizes[3][1] / sizes[1][1] < 2.2
 
 
-def test_crops_are_read_alone(tmp_path: Path) -> None:
+def test_only_the_crops_are_read(tmp_path: Path) -> None:
     source = Counted(torch.zeros(400, 1, 64, 64, dtype=torch.uint8))
     source.parts[0].thumbnail(800)
     whole, source.most = source.most, 0
-    draw_attention(
-        tmp_path / "a.png",
-        predictions=[predict(source)],
-        sources=[source],
-        titles=["a title"],
-        top=3,
-    )
+    draw_attention(tmp_path / "a.png", [explained(source, keep=12)], top=3)
     assert source.most == whole <= 256
 
 
-def test_a_list_of_another_length_is_refused(tmp_path: Path) -> None:
+def test_each_image_needs_a_title(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="zip"):
-        draw_attention(
-            tmp_path / "a.png", predictions=[predict(scene())], sources=[], titles=["a title"]
-        )
+        draw_attention(tmp_path / "a.png", [explained(scene())], titles=["a", "b"])

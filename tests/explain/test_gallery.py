@@ -13,8 +13,14 @@ from PIL import Image as PILImage
 from torch import Tensor
 
 from ips.errors import PatchError
-from ips.explain import Highest, HighPatch, HighPlace, draw_gallery, read_highest
-from ips.explain.gallery import short_name
+from ips.explain.gallery import (
+    PatchCrop,
+    PatchLocation,
+    TopPatches,
+    draw_gallery,
+    read_crops,
+    short_name,
+)
 from ips.explain.page import Page
 from ips.patches import Indices, MemoryPatches
 
@@ -30,20 +36,20 @@ def bags(count: int, *, seed: int = 0) -> list[Bag]:
     return [(rng.permutation(50)[:k], rng.integers(0, 8, k) / 8) for k in sizes]
 
 
-def highest_of_all(images: list[Bag], count: int, per_image: int | None) -> list[HighPlace]:
+def sorted_locations(images: list[Bag], count: int, per_image: int | None) -> list[PatchLocation]:
     """Everything in one list, sorted."""
     found = []
     for number, (indices, attention) in enumerate(images):
         one = [
-            HighPlace(str(number), number, int(i), float(a))
+            PatchLocation(str(number), number, int(i), float(a))
             for i, a in zip(indices, attention, strict=True)
         ]
         found += sorted(one, key=lambda p: (-p.attention, p.index))[:per_image]
     return sorted(found, key=lambda p: (-p.attention, p.number, p.index))[:count]
 
 
-def patch(value: int, attention: float, *, side: int = 50, name: str = "a.png") -> HighPatch:
-    return HighPatch(np.full((1, side, side), value, dtype=np.uint8), name, 0, attention)
+def patch(value: int, attention: float, *, side: int = 50, name: str = "a.png") -> PatchCrop:
+    return PatchCrop(np.full((1, side, side), value, dtype=np.uint8), name, 0, attention)
 
 
 class Watched(MemoryPatches):
@@ -92,30 +98,30 @@ def test_highest_are_those_of_a_sort_in_any_order(
     count: int, per_image: int | None, seed: int
 ) -> None:
     images = bags(40, seed=seed)
-    highest = Highest(count, per_image=per_image)
+    top = TopPatches(count, per_image=per_image)
     for number in np.random.default_rng(seed).permutation(len(images)).tolist():
         indices, attention = images[number]
-        highest.add(str(number), number, indices=indices, attention=torch.from_numpy(attention))
-        assert len(highest.places) <= count
-    assert highest.places == highest_of_all(images, count, per_image)
+        top.add(str(number), number, indices=indices, attention=torch.from_numpy(attention))
+        assert len(top.locations) <= count
+    assert top.locations == sorted_locations(images, count, per_image)
 
 
 def test_attention_that_is_no_number_is_passed_over() -> None:
-    highest = Highest(3)
-    highest.add("a", 0, indices=[0, 1, 2], attention=[np.nan, 0.2, np.nan])
-    highest.add("b", 1, indices=torch.tensor([5]), attention=torch.tensor([0.8]))
-    assert [(p.name, p.index) for p in highest.places] == [("b", 5), ("a", 1)]
+    top = TopPatches(3)
+    top.add("a", 0, indices=[0, 1, 2], attention=[np.nan, 0.2, np.nan])
+    top.add("b", 1, indices=torch.tensor([5]), attention=torch.tensor([0.8]))
+    assert [(p.name, p.index) for p in top.locations] == [("b", 5), ("a", 1)]
 
 
 def test_other_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match=r"slide.svs"):
-        Highest(3).add("slide.svs", 0, indices=[0, 1], attention=[0.5])
+        TopPatches(3).add("slide.svs", 0, indices=[0, 1], attention=[0.5])
 
 
 @pytest.mark.parametrize(("count", "per_image"), [(0, None), (3, 0)])
 def test_keeping_none_is_refused(count: int, per_image: int | None) -> None:
     with pytest.raises(ValueError, match="1 or more"):
-        Highest(count, per_image=per_image)
+        TopPatches(count, per_image=per_image)
 
 
 # Reading
@@ -131,8 +137,8 @@ def test_only_the_places_are_read_and_each_image_once() -> None:
         return sources[number]
 
     wanted = [(2, 3, 0.9), (0, 7, 0.8), (2, 1, 0.7), (0, 2, 0.6)]
-    places = [HighPlace(str(n), n, index, attention) for n, index, attention in wanted]
-    patches = read_highest(places, source=source)
+    places = [PatchLocation(str(n), n, index, attention) for n, index, attention in wanted]
+    patches = read_crops(places, source=source)
     assert [int(p.pixels[0, 0, 0]) for p in patches] == [43, 7, 41, 2]
     assert [(p.name, p.index, p.attention) for p in patches] == [
         (p.name, p.index, p.attention) for p in places
@@ -144,8 +150,8 @@ def test_only_the_places_are_read_and_each_image_once() -> None:
 
 def test_features_are_refused() -> None:
     source = MemoryPatches(torch.zeros(4, 512), name="slide.h5")
-    with pytest.raises(PatchError, match=r"slide.h5: its patches are features"):
-        read_highest([HighPlace("slide.h5", 0, 1, 0.5)], source=lambda number: source)
+    with pytest.raises(PatchError, match=r"slide.h5: holds features"):
+        read_crops([PatchLocation("slide.h5", 0, 1, 0.5)], source=lambda number: source)
 
 
 # The picture
@@ -171,7 +177,7 @@ def test_attention_decreases_along_the_rows(tmp_path: Path) -> None:
 def test_a_patch_is_shown_pixel_by_pixel(tmp_path: Path, side: int, channels: int) -> None:
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (channels, side, side), dtype=np.uint8)
-    draw_gallery(tmp_path / "a.png", patches=[HighPatch(pixels, "a", 0, 0.5)], title="a")
+    draw_gallery(tmp_path / "a.png", patches=[PatchCrop(pixels, "a", 0, 0.5)], title="a")
     drawn = picture(tmp_path / "a.png")
     top = top_of(drawn)
     found = drawn[top : top + SIDE, MARGIN + 1 : MARGIN + 1 + SIDE].transpose(2, 0, 1)
@@ -214,7 +220,7 @@ def test_names_are_cut_where_it_hurts_least() -> None:
 
 
 def test_no_patch_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PatchError, match="no patch to show"):
+    with pytest.raises(PatchError, match="no patches to show"):
         draw_gallery(tmp_path / "a.png", patches=[], title="a")
 
 

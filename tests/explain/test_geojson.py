@@ -16,7 +16,8 @@ import torch
 
 from ips.annotations import write_geojson
 from ips.errors import PatchError
-from ips.explain import patch_features, write_patches
+from ips.explain.geojson import patch_features
+from ips.explain.table import write_patches
 from ips.images import open_image
 from ips.patches import MemoryPatches, PatchSource, PatchSubset, open_patches
 from tests.explain.explained import explained
@@ -104,8 +105,8 @@ def test_what_qupath_reads(source: PatchSource) -> None:
         assert properties["isLocked"] is True
         measured = properties["measurements"]
         assert all(isinstance(value, int | float) for value in measured.values())
-        assert measured["attention: b"] == seen.everywhere["b"][index]
-        mean = (seen.everywhere["a"][index] + seen.everywhere["b"][index]) / 2
+        assert measured["attention: b"] == seen.all_attention["b"][index]
+        mean = (seen.all_attention["a"][index] + seen.all_attention["b"][index]) / 2
         assert measured["attention"] == pytest.approx(mean)
         assert ("classification" in properties) == (index in kept)
         assert ("probability: egg" in measured) == (index in kept)
@@ -156,14 +157,14 @@ class TestPlaces:
 def test_patches_of_unknown_size_cannot_be_outlined() -> None:
     bag = MemoryPatches(torch.rand(6, 4), name="bag.h5")
     seen = explained(bag)
-    with pytest.raises(PatchError, match=r"bag\.h5: does not say how large its patches are"):
-        patch_features(seen, bag, seen.everywhere)
+    with pytest.raises(PatchError, match=r"bag\.h5: the patch size is unknown"):
+        patch_features(seen)
 
 
 class TestTable:
     def test_a_line_a_patch(self, source: PatchSource, tmp_path: Path) -> None:
         seen = explained(source, classes=2, names=["ham", "egg, fried"], tasks=("a", "b"))
-        write_patches(tmp_path / "p.csv", seen, source, seen.everywhere, names=seen.names)
+        write_patches(tmp_path / "p.csv", seen)
         with (tmp_path / "p.csv").open(newline="") as file:
             lines = list(csv.DictReader(file))
         assert [int(line["index"]) for line in lines] == list(range(len(source)))
@@ -171,7 +172,7 @@ class TestTable:
         assert places == source.coords.tolist()
         for task in "ab":
             got = [float(line[f"attention_{task}"]) for line in lines]
-            np.testing.assert_allclose(got, seen.everywhere[task], rtol=1e-8)
+            np.testing.assert_allclose(got, seen.all_attention[task], rtol=1e-8)
         assert sum(float(line["attention"]) for line in lines) == pytest.approx(1)
         kept = [line for line in lines if line["selected"] == "1"]
         assert {int(line["index"]) for line in kept} == set(seen.indices.tolist())
@@ -186,7 +187,7 @@ class TestTable:
     def test_features_whose_size_is_not_known(self, tmp_path: Path) -> None:
         bag = MemoryPatches(torch.rand(6, 4))
         seen = explained(bag)
-        write_patches(tmp_path / "p.csv", seen, bag, seen.everywhere)
+        write_patches(tmp_path / "p.csv", seen)
         head, first, *_ = (tmp_path / "p.csv").read_text().splitlines()
         assert head == "index,x,y,extent,attention,attention_grade,selected"
         assert first.startswith("0,0,0,,")

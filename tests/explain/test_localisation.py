@@ -29,7 +29,7 @@ def test_average_precision_with_ties(rows: list[tuple[int, bool]]) -> None:
     scores, truth = [s for s, _ in rows], [t for _, t in rows]
     found = average_precision(np.array(scores, np.float32) / 7, truth)
     if any(truth):
-        assert found == pytest.approx(naive(scores, truth), abs=1e-12)
+        assert found == pytest.approx(naive(scores, truth), abs=1e-6)
     else:
         assert math.isnan(found)
 
@@ -58,5 +58,5 @@ def test_mistakes() -> None:
         average_precision([1, 2, 3], [True, False])
     with pytest.raises(ValueError, match="not a number"):
         average_precision([1, math.nan], [True, False])
-    with pytest.raises(ValueError, match="no patches kept"):
+    with pytest.raises(ValueError, match="no patches are selected"):
         hit_rate([], [True])

@@ -13,7 +13,9 @@ import pytest
 import tifffile
 
 import ips
-from ips.explain import AttentionMap, attention_map, image_area, percentiles, write_map_tiff
+from ips.explain import AttentionMap, attention_map, percentiles
+from ips.explain.map_tiff import write_map_tiff
+from ips.explain.maps import image_area
 from ips.images import open_image
 from ips.patches import ImagePatches
 

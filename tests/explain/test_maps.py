@@ -12,15 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ips.config import METHODS, Config
-from ips.config_io import parse_config
-from ips.explain import (
-    attention_from_logits,
-    attention_map,
-    image_area,
-    percentiles,
-)
-from ips.explain.maps import mean_attention, raw_at
+from ips.config import METHODS, Config, parse_config
+from ips.explain import attention_map, percentiles
+from ips.explain.maps import attention_from_logits, image_area, values_at
 from ips.images import open_image
 from ips.models import DPSNet, IPSNet
 from ips.patches import ImagePatches, MemoryPatches, PatchSource, PatchSubset, open_patches
@@ -84,17 +78,15 @@ class TestAttentionOfAllPatches:
             placed = net._placed(x, torch.arange(len(source))[None])
             naive = net.aggregator(placed, there).attention[0].mean(dim=1)  # (T, N)
         for task, expected in zip("ab", naive, strict=True):
-            np.testing.assert_allclose(seen.everywhere[task], expected.numpy(), atol=1e-5)
-        assert not np.allclose(seen.everywhere["a"], seen.everywhere["b"], atol=1e-4)
-        np.testing.assert_allclose(
-            mean_attention(seen.everywhere), naive.mean(dim=0).numpy(), atol=1e-5
-        )
+            np.testing.assert_allclose(seen.all_attention[task], expected.numpy(), atol=1e-5)
+        assert not np.allclose(seen.all_attention["a"], seen.all_attention["b"], atol=1e-4)
+        np.testing.assert_allclose(seen.mean_attention, naive.mean(dim=0).numpy(), atol=1e-5)
 
     @pytest.mark.parametrize("method", ["ips-deepmil", "cnn"])  # one channel a task
     def test_the_patches_kept_share_it_as_the_answer_does(self, method: str) -> None:
         seen = predictor(method).predict(Noise()[1][0])
         for task, values in seen.task_attention.items():
-            part = seen.everywhere[task][seen.indices.numpy()]
+            part = seen.all_attention[task][seen.indices.numpy()]
             np.testing.assert_allclose(part / part.sum(), values.numpy(), atol=1e-5)
 
     def test_one_channel_counts_for_every_task(self) -> None:
@@ -111,32 +103,32 @@ class TestAttentionOfAllPatches:
         seen = ready.explain(source)
         with torch.no_grad():
             scores = net.scores([source])[0]
-        np.testing.assert_allclose(seen.everywhere["b"], scores.double().softmax(0), atol=1e-6)
-        top = np.argsort(seen.everywhere["b"])[-len(seen.indices) :]
+        np.testing.assert_allclose(seen.all_attention["b"], scores.double().softmax(0), atol=1e-6)
+        top = np.argsort(seen.all_attention["b"])[-len(seen.indices) :]
         assert set(top.tolist()) == set(seen.indices.tolist())
 
     def test_patches_passed_over_get_none(self) -> None:
         ready = predictor(blank=4, skip_blank=True)
         seen = ready.explain(Noise(4)[0][0])
-        for values in seen.everywhere.values():
+        for values in seen.all_attention.values():
             assert (values[:4] == 0).all()
             assert (values[4:] > 0).all()
             assert values.sum() == pytest.approx(1)
         seen = ready.explain(Noise(SIDE * SIDE)[0][0])  # nothing tells these apart
-        np.testing.assert_allclose(seen.everywhere["a"], 1 / (SIDE * SIDE))
+        np.testing.assert_allclose(seen.all_attention["a"], 1 / (SIDE * SIDE))
 
     @pytest.mark.parametrize("skip_blank", [False, True])
     @pytest.mark.parametrize("method", METHODS)
     def test_every_method_has_a_map(self, method: str, skip_blank: bool) -> None:
         source, _ = Noise()[0]
         seen = predictor(method, skip_blank=skip_blank).explain(source)
-        for values in seen.everywhere.values():
+        for values in seen.all_attention.values():
             assert values.shape == (SIDE * SIDE,)
             assert values.sum() == pytest.approx(1, abs=1e-5)
         assert seen.map("a").values.shape == (SIDE, SIDE)
         assert np.isfinite(seen.map().values).all()
         assert len(seen.to_geojson()["features"]) == len(seen.indices)
-        seen_by_it = set(np.flatnonzero(seen.everywhere["a"]))
+        seen_by_it = set(np.flatnonzero(seen.all_attention["a"]))
         if method in ("ips", "topmil", "ips-deepmil", "deepmil", "dps", "cnn"):
             assert len(seen_by_it) == SIDE * SIDE
         else:  # what it did not select got nothing
@@ -195,7 +187,7 @@ class TestMaps:
     def test_it_is_never_larger_than_asked(self) -> None:
         source = open_patches(np.zeros((64, 64), np.uint8), patch_size=4)
         values = np.random.default_rng(0).random(len(source))
-        coarse = attention_map(source, values, most=70)
+        coarse = attention_map(source, values, max_cells=70)
         assert (coarse.cell, coarse.values.shape) == (8, (8, 8))
         fine = values.reshape(8, 2, 8, 2)
         np.testing.assert_allclose(coarse.values, fine.mean(axis=(1, 3)))
@@ -217,7 +209,7 @@ class TestPercentiles:
         values = np.array([[1e-9, 0.0, 0.9], [1e-5, np.nan, 1e-7]])
         scaled = percentiles(values)
         np.testing.assert_allclose(scaled, [[0, 0, 1], [2 / 3, 0, 1 / 3]])
-        assert raw_at(values, [0, 1 / 3, 1]) == [1e-9, 1e-7, 0.9]
+        assert values_at(values, [0, 1 / 3, 1]) == [1e-9, 1e-7, 0.9]
 
     def test_what_differs_by_rounding_is_alike(self) -> None:
         values = np.array([0.1, 0.1 * (1 + 1e-6), 0.5, 0.3])
@@ -234,4 +226,4 @@ class TestPercentiles:
 
     def test_nothing_at_all(self) -> None:
         assert percentiles(np.zeros((2, 2))).tolist() == [[0, 0], [0, 0]]
-        assert raw_at(np.zeros(3), [0, 1]) == [0, 0]
+        assert values_at(np.zeros(3), [0, 1]) == [0, 0]

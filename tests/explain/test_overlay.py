@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,9 @@ import torch
 from PIL import Image as PILImage
 
 from ips.errors import PatchError
-from ips.explain import attention_map, draw_overlay, draw_top_patches
-from ips.explain.overlay import tinted
+from ips.explain import attention_map
+from ips.explain.overlay import draw_overlay, tinted
+from ips.explain.top_patches import draw_top_patches
 from ips.patches import MemoryPatches, open_patches
 from tests.explain.explained import explained
 
@@ -29,7 +31,7 @@ def test_colour_is_where_the_attention_is(tmp_path: Path) -> None:
     source = open_patches(np.zeros((400, 400), np.uint8), patch_size=100)
     attention = np.zeros(16)
     attention[6] = 1.0  # x 200, y 100
-    draw_overlay(tmp_path / "o.png", source, {"grade": attention}, title="a title")
+    draw_overlay(tmp_path / "o.png", replace(explained(source), all_attention={"grade": attention}))
     page = np.asarray(PILImage.open(tmp_path / "o.png").convert("RGB")).astype(int)
     left, top, right, bottom = box((page < 8).all(axis=2))
     panel = page[top:bottom, left:right]
@@ -49,8 +51,7 @@ def test_opacity_goes_by_rank() -> None:
 @pytest.mark.parametrize("tasks", [("a",), ("a", "b"), tuple("abcd")])
 def test_a_panel_for_each_task_and_their_mean(tmp_path: Path, tasks: tuple[str, ...]) -> None:
     source = open_patches(np.zeros((60, 90), np.uint8), patch_size=10)
-    seen = explained(source, tasks=tasks)
-    draw_overlay(tmp_path / "o.png", source, seen.everywhere, title="$x_1$ [a]: <b>")
+    draw_overlay(tmp_path / "o.png", explained(source, tasks=tasks, title="$x_1$ [a]: <b>"))
     page = np.asarray(PILImage.open(tmp_path / "o.png").convert("L")) < 8
     starts = np.diff(page.any(axis=0).astype(int)) == 1
     panels = 1 if len(tasks) == 1 else 1 + len(tasks)
@@ -61,10 +62,10 @@ def test_features_have_a_map_too(tmp_path: Path) -> None:
     coords = np.stack([np.arange(12) % 4, np.arange(12) // 4], axis=1) * 256
     bag = MemoryPatches(torch.rand(12, 4), coords=coords, extent=256, name="bag.h5")
     seen = explained(bag)
-    draw_overlay(tmp_path / "o.png", bag, seen.everywhere, title="bag")
+    draw_overlay(tmp_path / "o.png", seen)
     assert np.asarray(PILImage.open(tmp_path / "o.png").convert("RGB")).std() > 5
     with pytest.raises(PatchError, match=r"bag\.h5: holds features, not pixels"):
-        draw_top_patches(tmp_path / "g.png", seen, bag, seen.everywhere, title="bag")
+        draw_top_patches(tmp_path / "g.png", seen)
     assert explained(MemoryPatches(torch.rand(5, 4))).overlay().width > 300
 
 
@@ -73,8 +74,8 @@ def test_the_gallery_shows_the_patches_with_most(tmp_path: Path) -> None:
     source = MemoryPatches(torch.from_numpy(grey))
     attention = np.zeros(16)
     attention[[3, 14]] = 0.25, 0.75
-    seen = explained(source, classes=3)
-    draw_top_patches(tmp_path / "g.png", seen, source, {"a": attention}, title="two")
+    seen = replace(explained(source, classes=3), all_attention={"a": attention})
+    draw_top_patches(tmp_path / "g.png", seen)
     page = np.asarray(PILImage.open(tmp_path / "g.png").convert("L"))
     side = int(1.1 * 150) - 4
     shown = [value for value in range(16) if (page == 15 * value).sum() > side * side]

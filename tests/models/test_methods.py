@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,10 +13,9 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from ips.config import METHODS, Config
-from ips.config_io import parse_config
+from ips.config import METHODS, Config, parse_config
 from ips.errors import ConfigError, PatchError
-from ips.explain import draw_attention
+from ips.explain.attention import draw_attention
 from ips.models import LOADS, DPSNet, IPSNet
 from ips.patches import MemoryPatches
 from ips.predictor import Predictor, load
@@ -97,12 +97,7 @@ def test_it_learns_predicts_and_explains(method: str, tmp_path: Path) -> None:
         assert prediction.probabilities["bars"].sum() == pytest.approx(1, abs=1e-5)
         assert prediction.attention.sum() == pytest.approx(1, abs=1e-4)
         assert np.array_equal(prediction.coords, source.coords[prediction.indices.numpy()])
-    draw_attention(
-        tmp_path / "attention.png",
-        predictions=predictions[:2],
-        sources=sources[:2],
-        titles=[predictor.title(p) for p in predictions[:2]],
-    )
+    draw_attention(tmp_path / "attention.png", predictions[:2])
     assert (tmp_path / "attention.png").stat().st_size > 1000
     # It looked where the bars are; but the patch that TopMIL is surest of may as well be one of
     # those without, whose logits it averages in.
@@ -144,7 +139,7 @@ def test_the_ways_to_load_give_one_answer(method: str) -> None:
     torch.manual_seed(0)
     net = build_model(resolve(config(method), DATA)).eval()
     sources = [DATA.test[i][0] for i in range(3)]
-    answers = [net.forward_eval(sources, load=way, seed=3) for way in LOADS]
+    answers = [net.answer(sources, load=way, seed=3) for way in LOADS]
     for output, selection in answers[1:]:
         assert torch.equal(selection.indices, answers[0][1].indices)
         assert torch.allclose(output.logits["bars"], answers[0][0].logits["bars"], atol=1e-5)
@@ -170,7 +165,7 @@ def test_images_of_different_sizes_go_together(method: str) -> None:
         assert torch.allclose(alone.logits["bars"], prediction.logits["bars"], atol=1e-4)
         assert set(alone.indices.tolist()) == set(prediction.indices.tolist())
     net.train()
-    net.forward_train([whole, half], load="eager", seed=0).logits["bars"].sum().backward()
+    net.learn([whole, half], load="eager", seed=0).logits["bars"].sum().backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in net.parameters())
     learning = [net.encoder, net.scorer] if isinstance(net, DPSNet) else [net.encoder]
     for part in learning:
@@ -197,13 +192,14 @@ class _Features:
         return MemoryPatches(torch.rand(5, 8)), {"bars": torch.tensor(index)}
 
 
-def test_a_predictor_of_any_method_says_how_far_it_is() -> None:
+def test_a_predictor_of_any_method_reports_its_progress() -> None:
     for method in METHODS:
         net = build_model(resolve(config(method), DATA))
-        heard: list[int] = []
-        Predictor(net, config(method)).predict(DATA.test[0][0], progress=heard.append)
-        looked = method not in ("rps", "deepmil", "deepmil-plus")  # these need no look beforehand
-        assert (heard[-1:] == [SIDE * SIDE]) == looked
+        progress = Mock()
+        Predictor(net, config(method)).predict(DATA.test[0][0], progress=progress)
+        scored = method not in ("rps", "deepmil", "deepmil-plus")  # these score no patches before
+        last = SIDE * SIDE if scored else 0
+        assert progress.call_args.args == (last, SIDE * SIDE)
 
 
 def test_at_random_every_image_has_a_draw_of_its_own() -> None:
@@ -222,7 +218,7 @@ def test_where_all_are_kept_nothing_is_looked_at_first() -> None:
     net._score = None  # type: ignore[method-assign, assignment]
     whole, _ = DATA.test[0]
     half = MemoryPatches(whole.patches[:8], coords=whole.coords[:8], name="half")
-    chosen = net.select_for_training([whole, half], load="eager", seed=0)
+    chosen = net.choose([whole, half], load="eager", seed=0)
     assert chosen.selection.indices[0].tolist() == list(range(SIDE * SIDE))
     assert chosen.selection.mask.sum(dim=1).tolist() == [SIDE * SIDE, 8]
     assert chosen.patches is not None
@@ -245,7 +241,7 @@ def test_a_cnn_tells_what_it_cannot_look_at() -> None:
     with pytest.raises(PatchError, match=r"colour: patches are 3 channels .* takes images of 1"):
         net.predict(colour)
     some = MemoryPatches(whole.patches[:5], coords=whole.coords[:5], name="some")
-    with pytest.raises(PatchError, match="some: its 5 patches are not a full grid"):
-        net.forward_train([some], load="eager", seed=0)
+    with pytest.raises(PatchError, match="some: its 5 patches are no full grid"):
+        net.learn([some], load="eager", seed=0)
     with pytest.raises(ConfigError, match=r"single patch \(or image, for a CNN\)"):
-        net.train().forward_train([whole], load="eager", seed=0)
+        net.train().learn([whole], load="eager", seed=0)

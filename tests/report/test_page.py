@@ -16,11 +16,12 @@ import torch
 
 from ips.config import Config
 from ips.errors import RunError
-from ips.models import Prediction
+from ips.explain import Explanation
 from ips.patches import MemoryPatches
 from ips.report.examples import make_picture
 from ips.report.page import Example, ReportContent, write_page
 from ips.report.predictions import TestPredictions
+from tests.explain.explained import explained
 from tests.report.made import EVIL, KINDS, config, made
 
 VOID = {"img", "meta"}
@@ -97,7 +98,6 @@ def content(
     return ReportContent(
         name="my run",
         config=settings,
-        model={"selected patches": "M = 4", "aggregation": "cross-attention, 8 heads"},
         parameters=1234,
         train_images=200,
         log=log,
@@ -116,23 +116,20 @@ def source(name: str = "image", *, side: int = 3, patch: int = 8) -> MemoryPatch
     return MemoryPatches(torch.from_numpy(pixels), coords=coords, name=name)
 
 
-def prediction(patches: MemoryPatches, *, readout: int | None = None) -> Prediction:
-    """A prediction with the highest attention at the last patch."""
+def explanation(
+    patches: MemoryPatches, *, readout: int | None = None, names: list[str] | None = None
+) -> Explanation:
+    """An explanation with the highest attention at the last patch."""
     k = len(patches)
     weights = torch.arange(k, 0, -1).double()
     indices = torch.arange(k).flip(0)
     classes = None if readout is None else torch.eye(max(readout, k))[:k, :readout]
-    return Prediction(
-        name=patches.name,
-        logits={},
-        probabilities={},
+    return replace(
+        explained(patches, names=names),
         indices=indices,
         coords=patches.coords[indices.numpy()],
-        extent=patches.extent,
         attention=weights / weights.sum(),
-        task_attention={},
         patch_probabilities=classes,
-        patches=len(patches),
     )
 
 
@@ -153,7 +150,7 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     evil = content(tmp_path, settings)
     images = [EVIL] * len(evil.predictions.images)
     patches = source(EVIL)
-    example = Example(0, make_picture(patches, prediction(patches, readout=3)))
+    example = Example(0, make_picture(explanation(patches, readout=3)))
     evil = replace(
         evil,
         name=EVIL,
@@ -173,8 +170,8 @@ def test_names_are_escaped(tmp_path: Path) -> None:
 def test_pictures_mark_the_selected_patches(tmp_path: Path) -> None:
     settings = config(grade=KINDS["two classes"])
     patches = source()
-    plain = make_picture(patches, prediction(patches))
-    read = make_picture(patches, prediction(patches, readout=2))
+    plain = make_picture(explanation(patches))
+    read = make_picture(explanation(patches, readout=2))
     assert plain.size == (24, 24)
     assert plain.boxes[0].tolist() == [16, 16, 8, 8]  # the last patch, bottom right
     assert plain.labels is None
@@ -200,7 +197,7 @@ def test_pictures_and_page_stay_small(tmp_path: Path) -> None:
     pixels = torch.from_numpy(rng.integers(0, 256, (16, 3, 256, 256), dtype=np.uint8))
     row, col = np.divmod(np.arange(16), 4)
     patches = MemoryPatches(pixels, coords=np.stack([col, row], axis=1) * 256)
-    picture = make_picture(patches, prediction(patches, readout=4))
+    picture = make_picture(explanation(patches, readout=4))
     assert max(picture.size) <= 360
     many = [Example(i, picture) for i in range(4)]
     shown = replace(content(tmp_path, config(**KINDS)), best=many, worst=many)

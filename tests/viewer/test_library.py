@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from ips.cli.app import app as command
 from ips.errors import DataError, ImageError
 from ips.explain import Explanation
+from ips.patches import PatchSource
 from ips.predictor import Predictor, load
 from ips.training.store import save_model
 from ips.viewer import Library, find_images, library, showing
@@ -126,13 +127,17 @@ def test_a_look_that_is_done_gives_way_no_more(
     predict, order = Predictor.predict, list[str]()
 
     def wanting(
-        self: Predictor, image: Path, *, progress: Callable[[int], None] | None = None
+        self: Predictor,
+        image: Path,
+        *,
+        source: PatchSource | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Explanation:
         order.append(image.stem)
         found = predict(self, image)
         images.want(list(images._entries.values())[1])
         assert progress is not None
-        progress(found.patches)
+        progress(found.patches, found.patches)
         return found
 
     monkeypatch.setattr(Predictor, "predict", wanting)
@@ -149,15 +154,19 @@ def test_the_image_on_the_page_goes_first(
     predict, order, begun = Predictor.predict, list[str](), threading.Event()
 
     def slow(
-        self: Predictor, image: Path, *, progress: Callable[[int], None] | None = None
+        self: Predictor,
+        image: Path,
+        *,
+        source: PatchSource | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Explanation:
         order.append(image.stem)
         assert progress is not None
         if order == ["a"]:
             begun.set()
             while True:  # until it has to give way
-                progress(1)
-        return predict(self, image, progress=progress)
+                progress(1, 2)
+        return predict(self, image, source=source, progress=progress)
 
     monkeypatch.setattr(Predictor, "predict", slow)
     with opened(predictor, run, paths) as (images, app):
@@ -221,7 +230,7 @@ def test_memory_for_tiles_is_bounded(
 
 
 def test_a_model_without_scores_shows_what_it_kept(predictor: Predictor, images: Path) -> None:
-    from ips.config_io import parse_config
+    from ips.config import parse_config
     from ips.training import build_model
     from ips.viewer.answers import Answer
 

@@ -52,7 +52,7 @@ def test_the_details_are_those_of_the_prediction(
     assert answer["count"] == len(prediction.indices)
     assert (answer["extent"], answer["patches"]) == (50, 12 * 18)
     assert dict(answer["probabilities"][0]) == pytest.approx(
-        predictor.by_name("shape", prediction.probabilities["shape"]), abs=1e-5
+        predictor.class_probabilities("shape", prediction.probabilities["shape"]), abs=1e-5
     )
     assert np.allclose(answer["attention"][0], prediction.task_attention["shape"], atol=1e-5)
     assert np.allclose(answer["attention"][2], prediction.attention, atol=1e-5)
@@ -101,10 +101,10 @@ def test_attention_is_drawn_where_the_model_looks(
 ) -> None:
     app, rows = served
     number = rows["a.png"]["id"]
-    everywhere = predictor.predict(images / "a.png").everywhere
+    attention = predictor.predict(images / "a.png").all_attention
     source = predictor.open(images / "a.png")
     for task, name in enumerate(predictor.net.tasks):
-        x, y = source.coords[everywhere[name].argmax()].tolist()
+        x, y = source.coords[attention[name].argmax()].tolist()
         place = f"2/{(x + 25) // 256}/{(y + 25) // 256}"
         tile = pixels(ask(app, f"attention/{number}/{place}?task={task}&above=0.999"))
         assert tile[(y + 25) % 256, (x + 25) % 256, 3] == 255

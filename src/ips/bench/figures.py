@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
-from ips.explain.page import INK, MUTED, RULE
+from ips.explain.colours import INK, MUTED, RULE
 from ips.files import atomic_write
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#7b68ee", "#717581")

@@ -18,8 +18,8 @@ import torch
 
 from ips.bench.peak import peak_memory, run_in_new_process
 from ips.bench.timing import Clock
-from ips.config import Config, RoadSignsConfig, TrafficSignsConfig
-from ips.config_io import parse_config
+from ips.config import Config, RoadSignsConfig, TrafficSignsConfig, parse_config
+from ips.models.selecting import SelectingNet
 from ips.training import build_data, build_model, build_tasks, resolve
 from ips.training.loading import collate
 from ips.training.module import freeze_norms, total_loss
@@ -73,19 +73,17 @@ def measure_here(values: dict[str, Any], steps: int) -> Cost:
             indices = [(step * batch + b) % len(data.train) for b in range(batch)]
             sources, labels = collate([data.train[i] for i in indices], load=load)
             labels = {name: label.to(device) for name, label in labels.items()}
-            if load == "eager":  # copied before the clock starts
-                sources = net.preload(sources)
+            if isinstance(net, SelectingNet) and load == "eager":  # copied before the clock starts
+                sources = [net.resident(source) for source in sources]
             optimizer.zero_grad()
             clock = Clock(device)
             with autocast:
-                selected = None
-                if net.needs_scoring:
-                    selected = net.select_for_training(sources, load=load, seed=step)
+                if isinstance(net, SelectingNet) and net.looks:
+                    chosen = net.choose(sources, load=load, seed=step)
                     select.append(clock.lap())
-                if selected is None:
-                    output = net.forward_train(sources, load=load, seed=step)
+                    output = net(chosen.patches, chosen.selection)
                 else:
-                    output = net(selected.patches, selected.selection)
+                    output = net.learn(sources, load=load, seed=step)
                 loss = total_loss(net, tasks, output, labels)
             loss.backward()
             rest.append(clock.lap())

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from ips.bench.figures import COLOURS, add_axes, save_figure
 from ips.experiments.arms import Arm
 from ips.experiments.tables import EFFICIENCY, Result, mean_and_deviation, values_of
-from ips.explain.page import INK, MUTED
+from ips.explain.colours import INK, MUTED
 
 _TITLES = {
     "memory_gb": "peak memory, GB",

@@ -1,6 +1,6 @@
-"""A prediction that can be looked at.
+"""A prediction together with the attention of all patches.
 
-Letters: N patches of an image.
+Letters: N patches of an image, K of them selected, C classes.
 """
 
 from __future__ import annotations
@@ -14,66 +14,74 @@ from typing import Any
 
 from PIL import Image as PILImage
 
-from ips.explain.geojson import patch_features
-from ips.explain.maps import Attention, AttentionMap, attention_map, mean_attention
-from ips.explain.overlay import overlay_png
+from ips.explain.maps import Attention, AttentionMap, Floats, attention_map, mean_attention
 from ips.models import Prediction
 from ips.patches import PatchSource
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation(Prediction):
-    """The answer for an image, with the attention of all its patches; a notebook shows it.
+    """The prediction for an image with the attention of all its patches; notebooks display it.
 
-    ``attention`` and ``task_attention`` of a prediction are those among the patches kept;
-    ``everywhere`` is that among all patches, most of which the answer does not rest on.
+    ``attention`` and ``task_attention`` of a prediction are normalised over the selected patches,
+    ``all_attention`` is normalised over all patches.
 
     Attributes:
         source: the patches of the image.
-        everywhere: ``(N,)`` per task, attention of every patch; sums to 1.
-        named: probability of each class by its name, per task.
-        title: what is predicted, in one line.
-        names: of the classes of the read-out head, None without one.
+        all_attention: ``(N,)`` attention of every patch per task; sums to 1.
+        class_probabilities: probability of each class by name, per task.
+        title: image name and predicted classes, in one line.
+        patch_classes: names of the classes of ``patch_probabilities``; None without a read-out.
     """
 
     source: PatchSource
-    everywhere: Attention
-    named: dict[str, dict[str, float]]
+    all_attention: Attention
+    class_probabilities: dict[str, dict[str, float]]
     title: str
-    names: Sequence[str] | None
+    patch_classes: Sequence[str] | None
+
+    @property
+    def mean_attention(self) -> Floats:
+        """``(N,)`` attention of every patch, the mean over tasks."""
+        return mean_attention(self.all_attention)
+
+    @property
+    def patch_scores(self) -> Floats | None:
+        """``(K, C)`` class probabilities of the selected patches; None without a read-out."""
+        if self.patch_probabilities is None:
+            return None
+        scores: Floats = self.patch_probabilities.detach().double().cpu().numpy()
+        return scores
 
     def map(self, task: str | None = None) -> AttentionMap:
-        """The attention of a task as a raster over the image, the mean over tasks by default."""
-        values = mean_attention(self.everywhere) if task is None else self.everywhere[task]
+        """The attention of a task as a raster over the image; the mean over tasks by default."""
+        values = self.mean_attention if task is None else self.all_attention[task]
         return attention_map(self.source, values)
 
     def overlay(self) -> PILImage.Image:
-        """The image with the attention of all patches over it, per task and mean.
+        """The image with the attention of all patches over it, per task and as their mean.
 
         >>> load("runs/demo").predict("image.png").overlay().save("overlay.png")  # doctest: +SKIP
         """
         return PILImage.open(io.BytesIO(self._png()))
 
     def to_geojson(self, *, all_patches: bool = False, crop: bool = True) -> dict[str, Any]:
-        """The patches selected, or all, as a FeatureCollection: see `patch_features`."""
-        features = patch_features(
-            self,
-            self.source,
-            self.everywhere,
-            names=self.names,
-            all_patches=all_patches,
-            crop=crop,
-        )
+        """The selected patches, or all, as a FeatureCollection: see `patch_features`."""
+        from ips.explain.geojson import patch_features
+
+        features = patch_features(self, all_patches=all_patches, crop=crop)
         return {"type": "FeatureCollection", "features": list(features)}
 
     def _png(self) -> bytes:
-        png = overlay_png(self.source, self.everywhere, title=self.title)
-        self.source.close()  # a PNG that was opened for it would stay decoded
+        from ips.explain.overlay import overlay_png
+
+        png = overlay_png(self)
+        self.source.close()  # otherwise a decoded image would stay in memory
         return png
 
     def _repr_html_(self) -> str:
         rows = ""
-        for task, classes in self.named.items():
+        for task, classes in self.class_probabilities.items():
             best = sorted(classes, key=classes.__getitem__, reverse=True)[:3]
             cells = "".join(f"<td>{escape(name)}: {classes[name]:.3f}</td>" for name in best)
             rows += f"<tr><th>{escape(task)}</th>{cells}</tr>"

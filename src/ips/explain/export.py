@@ -44,8 +44,7 @@ def write_explanation(
         crop: see `patch_features`.
         progress: callback that is called after each file.
     """
-    source, attention = explanation.source, explanation.everywhere
-    title, names = explanation.title, explanation.names
+    source = explanation.source
     table, overlay, gallery, classes, geojson, tiff = (folder / f"{stem}{end}" for end in ENDINGS)
     written: list[Path] = []
 
@@ -54,23 +53,18 @@ def write_explanation(
         if progress is not None:
             progress()
 
-    write_patches(table, explanation, source, attention, names=names)
+    write_patches(table, explanation)
     add(table)
-    draw_overlay(overlay, source, attention, title=title)
+    draw_overlay(overlay, explanation)
     add(overlay)
     if len(source.shape) == 3:
-        draw_top_patches(gallery, explanation, source, attention, title=title, names=names, top=top)
+        draw_top_patches(gallery, explanation, top=top)
         add(gallery)
     if explanation.patch_probabilities is not None:
-        draw_attention(
-            classes, predictions=[explanation], sources=[source], titles=[title], names=names
-        )
+        draw_attention(classes, [explanation])
         add(classes)
     if source.extent is not None:
-        features = patch_features(
-            explanation, source, attention, names=names, all_patches=all_patches, crop=crop
-        )
-        write_geojson(geojson, features)
+        write_geojson(geojson, patch_features(explanation, all_patches=all_patches, crop=crop))
         add(geojson)
         area, mpp = image_area(source, crop=crop), source.parts[0].mpp
         write_map_tiff(tiff, explanation.map(task), area=area, mpp=mpp, task=task)

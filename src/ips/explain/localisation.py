@@ -1,28 +1,31 @@
-"""Does a model look at what it should? Scores of patches against where the thing is.
+"""Scores of patches compared with the true locations of objects.
 
-Letters: N patches of an image, M of them kept.
+Letters: N patches of an image, M of them selected.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 
 def average_precision(scores: npt.ArrayLike, truth: npt.ArrayLike) -> float:
-    """Mean precision over the true patches, in the order of their scores.
+    """Area under the precision-recall curve of patch scores, in steps.
 
-    The area under the curve of precision over recall in steps; patches of equal score count
-    together. It is 1 where every true patch is above all others, and about the share of true ones
-    for scores that mean nothing.
+    It is 1 if all positive patches score above all others, and about the share of positive
+    patches for random scores.
 
     Args:
-        scores: ``(N,)``, higher for what is looked at more.
-        truth: ``(N,)``, whether the thing is on the patch.
+        scores: ``(N,)`` scores or attention of the patches; any real numbers, or -inf.
+        truth: ``(N,)``, whether a patch shows the object.
 
     Returns:
-        not a number where no patch is true.
+        Average precision; nan if no patch is positive.
     """
+    from scipy.stats import rankdata
+    from torchmetrics.functional.classification import binary_average_precision
+
     scores, truth = np.asarray(scores, dtype=np.float64), np.asarray(truth, dtype=bool)
     if scores.ndim != 1 or scores.shape != truth.shape:
         raise ValueError(f"scores {scores.shape} and truth {truth.shape}: expected (N,) of both")
@@ -30,22 +33,19 @@ def average_precision(scores: npt.ArrayLike, truth: npt.ArrayLike) -> float:
         raise ValueError("a score is not a number")
     if not truth.any():
         return float("nan")
-    order = np.argsort(-scores, kind="stable")
-    ranked = scores[order]
-    last = np.append(ranked[1:] != ranked[:-1], True)  # of those with equal scores
-    hits = np.cumsum(truth[order])[last]
-    precision = hits / (np.flatnonzero(last) + 1)
-    return float((np.diff(hits, prepend=0) * precision).sum() / hits[-1])
+    # Ranks, since torchmetrics takes scores between 0 and 1, and would make equal what is far out.
+    ranks = torch.from_numpy(rankdata(scores, method="dense") / len(scores))
+    return float(binary_average_precision(ranks, torch.from_numpy(truth).int()))
 
 
 def hit_rate(indices: npt.ArrayLike, truth: npt.ArrayLike) -> float:
-    """Share of the M patches kept that have the thing on them.
+    """Share of the M selected patches that show the object.
 
     Args:
-        indices: ``(M,)`` numbers of the patches kept.
-        truth: ``(N,)``, whether the thing is on the patch.
+        indices: ``(M,)`` indices of the selected patches.
+        truth: ``(N,)``, whether a patch shows the object.
     """
     indices, truth = np.asarray(indices), np.asarray(truth, dtype=bool)
     if not len(indices):
-        raise ValueError("no patches kept: there is no rate of none")
+        raise ValueError("no patches are selected, so there is no hit rate")
     return float(truth[indices].mean())

@@ -1,4 +1,4 @@
-"""The attention map as a pyramidal, tiled TIFF that lies on the slide in other viewers."""
+"""The attention map as a pyramidal, tiled TIFF that slide viewers can lay over the slide."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import numpy.typing as npt
 import tifffile
 from PIL import Image as PILImage
 
-from ips.explain.maps import AttentionMap, percentiles, raw_at
+from ips.explain.maps import AttentionMap, percentiles, values_at
+from ips.files import atomic_path
 
 Pixels = npt.NDArray[np.uint8]
 
-# The longer side has at least so many pixels, if the image has: cells keep their edges.
+# Smallest number of pixels of the longer side, if the image has as many.
 _SIDE = 1024
 _TILE = 256
 _SHARES = [0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0]
@@ -29,38 +30,35 @@ def write_map_tiff(
     mpp: tuple[float, float] | None = None,
     task: str | None = None,
 ) -> None:
-    """Attention by percentile, 0 to 255, over exactly the area of the image.
+    """Write percentiles of attention, 0 to 255, over exactly the area of the image, atomically.
 
-    Eight bits, since viewers of slides open those; the raw values are in the table of patches, and
-    some of them, with downsample and offset, in the TIFF's description. A pixel is a cell of the
-    map or a part of one, so the file does not grow with the resolution of the image.
+    Slide viewers open 8-bit images. The description of the TIFF has the attention at some
+    percentiles, the downsample factor and the offset. A pixel is a cell of the map or a part of
+    one, so that the file does not grow with the resolution of the image.
 
     Args:
-        path: of the TIFF, which appears whole or not at all.
-        attention: the map.
+        path: TIFF to write.
+        attention: attention map of the image.
         area: left, top, width and height of the image in full-resolution pixels.
-        mpp: micrometres per full-resolution pixel of the image.
-        task: whose attention it is; None for the mean over tasks.
+        mpp: micrometres per full-resolution pixel along x and y.
+        task: task whose attention it is; None for the mean over tasks.
     """
     left, top, width, height = area
     side = attention.cell
     while side > 1 and max(width, height) / side < _SIDE:
         side = max(side / 2, 1)
     columns, rows = max(1, round(width / side)), max(1, round(height / side))
-    step = width / columns, height / rows  # full-resolution pixels per pixel, to cover all of it
+    step = width / columns, height / rows  # full-resolution pixels per pixel
     pixels = _sampled(attention, (left, top), step, (columns, rows))
-    raw = raw_at(attention.values, _SHARES)
     about = {
         "what": "attention by percentile, 0 to 255",
         "task": task,
         "downsample": step,
         "offset": (left, top),
-        "raw": dict(zip(map(str, _SHARES), raw, strict=True)),
+        "raw": dict(zip(map(str, _SHARES), values_at(attention.values, _SHARES), strict=True)),
     }
     resolution = None if mpp is None else [1e4 / (m * s) for m, s in zip(mpp, step, strict=True)]
-    partial = path.with_suffix(".partial")
-    with tifffile.TiffWriter(partial) as file:
-        description: str | None = json.dumps(about)
+    with atomic_path(path) as part, tifffile.TiffWriter(part) as file:
         for number, level in enumerate(_pyramid(pixels)):
             file.write(
                 level,
@@ -70,11 +68,9 @@ def write_map_tiff(
                 subfiletype=int(number > 0),
                 resolution=None if resolution is None else [r / 2**number for r in resolution],
                 resolutionunit=None if resolution is None else "CENTIMETER",
-                description=description,
+                description=json.dumps(about) if number == 0 else None,
                 metadata=None,
             )
-            description = None
-    partial.replace(path)
 
 
 def _sampled(
@@ -83,9 +79,9 @@ def _sampled(
     step: tuple[float, float],
     size: tuple[int, int],
 ) -> Pixels:
-    """The cell under the centre of each pixel; 0 where there is none."""
+    """The value of the cell under the centre of each pixel; 0 outside the map."""
     scaled = np.rint(255 * percentiles(attention.values)).astype(np.uint8)
-    padded = np.pad(scaled, 1)  # what lies outside the map takes its rim
+    padded = np.pad(scaled, 1)  # positions outside the map are moved to its rim
     at = []
     for axis in (0, 1):
         centre = corner[axis] + (np.arange(size[axis]) + 0.5) * step[axis] - attention.offset[axis]
@@ -95,7 +91,7 @@ def _sampled(
 
 
 def _pyramid(pixels: Pixels) -> list[Pixels]:
-    """Each level half of the one before, until it fits on one tile."""
+    """Levels of half the size of the one before, until a level fits into one tile."""
     levels = [pixels]
     while max(pixels.shape) > _TILE and min(pixels.shape) > 1:
         height, width = pixels.shape

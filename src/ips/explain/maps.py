@@ -1,7 +1,6 @@
-"""How much every patch of an image was attended to, and the map that this makes.
+"""The attention of every patch of an image, and its raster over the image.
 
-Letters: N patches of an image, K of them kept, C classes, T tasks, S score channels,
-n values above 0.
+Letters: N patches of an image, K of them selected, T tasks, S score channels, n values above 0.
 """
 
 from __future__ import annotations
@@ -21,21 +20,18 @@ Floats = npt.NDArray[np.float64]
 Ranks = npt.NDArray[np.float32]
 Attention = dict[str, Floats]
 
-# A map never has more cells: 64 MB.
-_CELLS = 2**23
-# Nor are its cells smaller than this part of a patch.
-_FINEST = 1 / 8
-# Attention that differs by less is alike: it is the rounding of the network.
-_ALIKE = 1e-3
+_MAX_CELLS = 2**23  # 64 MB
+_SMALLEST_CELL = 1 / 8  # as a share of a patch
+_TOLERANCE = 1e-3  # relative difference of attention below the rounding errors of the network
 
 
 def attention_from_logits(logits: Tensor, tasks: Sequence[str]) -> Attention:
-    """Attention ``(N,)`` of every patch per task: softmax over all N, mean over a task's heads.
+    """Attention ``(N,)`` of every patch per task: softmax over all N, mean over the task's heads.
 
     Args:
-        logits: ``(N, S)`` as selection found them, -inf for a patch that was passed over, which
-            gets 0. Channels go task by task; a single channel counts for every task.
-        tasks: T names.
+        logits: ``(N, S)`` scores of the selection, ordered by task; -inf for a skipped patch, whose
+            attention is 0. A single channel counts for all tasks.
+        tasks: names of the T tasks.
     """
     N, S = logits.shape
     heads = max(1, S // len(tasks))
@@ -43,14 +39,17 @@ def attention_from_logits(logits: Tensor, tasks: Sequence[str]) -> Attention:
     for t, task in enumerate(tasks):
         first = t * heads if S > 1 else 0
         total = np.zeros(N)
-        for channel in range(first, first + heads):  # one at a time: N may be millions
+        for channel in range(first, first + heads):  # one by one, since N may be millions
             total += logits[:, channel].double().softmax(dim=0).cpu().numpy()
         attention[task] = total / heads
     return attention
 
 
 def attention_from_prediction(prediction: Prediction) -> Attention:
-    """The same from the attention to the K patches kept, for methods that score no others."""
+    """Attention ``(N,)`` per task that is 0 but for the K selected patches.
+
+    For methods that do not score the other patches.
+    """
     attention: Attention = {}
     for task, values in prediction.task_attention.items():
         attention[task] = np.zeros(prediction.patches)
@@ -59,22 +58,20 @@ def attention_from_prediction(prediction: Prediction) -> Attention:
 
 
 def mean_attention(attention: Attention) -> Floats:
-    """``(N,)``, the mean over tasks."""
+    """``(N,)`` attention, the mean over tasks."""
     mean: Floats = np.mean(list(attention.values()), axis=0)
     return mean
 
 
-def patch_scores(prediction: Prediction) -> Floats | None:
-    """``(K, C)`` class scores of the patches kept; None without a read-out head."""
-    if prediction.patch_probabilities is None:
-        return None
-    p: Floats = prediction.patch_probabilities.detach().double().cpu().numpy()
-    return p
+def relative_attention(attention: Floats, highest: float | None = None) -> Floats:
+    """Attention ``(K,)`` from 0 to 1: the square root of its share of the highest attention."""
+    highest = float(attention.max()) if highest is None else highest
+    return np.sqrt(attention / max(highest, 1e-12))
 
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """Attention as a raster whose cells are as large as the step from patch to patch.
+    """Attention as a raster; the side of a cell is the distance between neighbouring patches.
 
     Attributes:
         values: ``(rows, columns)``; NaN where there is no patch.
@@ -87,29 +84,31 @@ class AttentionMap:
     offset: tuple[int, int]
 
 
-def attention_map(source: PatchSource, attention: Floats, *, most: int = _CELLS) -> AttentionMap:
-    """The mean attention of the patches over each cell, each by the area that it shares with it.
+def attention_map(
+    source: PatchSource, attention: Floats, *, max_cells: int = _MAX_CELLS
+) -> AttentionMap:
+    """The mean attention of the patches over each cell, weighted by the area of their overlap.
 
     Args:
         source: the patches.
-        attention: ``(N,)`` of each of them.
-        most: cells at the most; they are made larger where there would be more.
+        attention: ``(N,)`` attention of the patches.
+        max_cells: largest number of cells; a finer map gets larger cells.
     """
     if not len(source):
-        raise PatchError(f"{source.name}: there is no patch in it to make a map of")
+        raise PatchError(f"{source.name}: has no patches, so there is no attention map")
     part = source.parts[0]
     coords, side = source.coords, part.patch_side
     low = coords.min(axis=0)  # (2,)
     span = coords.max(axis=0) + side - low
-    cell = max(min(part.step, side), side * _FINEST)
-    while _count(span, cell).prod() > most:
+    cell = max(min(part.step, side), side * _SMALLEST_CELL)
+    while _count(span, cell).prod() > max_cells:
         cell *= 2
     columns, rows = _count(span, cell).tolist()
 
     start = (coords - low) / cell  # (N, 2) in cells
     stop = start + side / cell
     first = np.floor(start + 1e-9).astype(np.int64)
-    reach = range(int(_count(np.array([side]), cell)[0]) + 1)  # a patch touches no more along x
+    reach = range(int(_count(np.array([side]), cell)[0]) + 1)  # cells that a patch can touch
     total, area = np.zeros(rows * columns), np.zeros(rows * columns)
     for down in reach:
         for right in reach:
@@ -127,21 +126,22 @@ def attention_map(source: PatchSource, attention: Floats, *, most: int = _CELLS)
 
 
 def percentiles(values: Floats) -> Ranks:
-    """Values from 0 to 1 by their rank, so that a softmax over many patches can be seen.
+    """Ranks of the values from 0 to 1, so that a softmax over many patches becomes visible.
 
-    The share of all values above 0 that are lower: 0 for the lowest and all that equal it, 1 for
-    the highest. What is 0 or NaN, a patch passed over or none at all, stays 0.
+    The rank is the share of the values above 0 that are lower: 0 for the lowest value and 1 for
+    the highest. Values that are 0 (a skipped patch) or NaN (no patch) get 0.
     """
     scaled = np.zeros(values.shape, dtype=np.float32)
-    shown = values > 0
-    ranked = np.sort(_key(values[shown]))  # (n,)
-    lower = np.searchsorted(ranked, _key(values[shown]), side="left")
-    scaled[shown] = lower / (len(ranked) - 1) if len(ranked) > 1 else 1.0
+    positive = values > 0
+    rounded = np.rint(np.log(values[positive]) / _TOLERANCE)  # (n,)
+    ranked = np.sort(rounded)
+    lower = np.searchsorted(ranked, rounded, side="left")
+    scaled[positive] = lower / (len(ranked) - 1) if len(ranked) > 1 else 1.0
     return scaled
 
 
-def raw_at(values: Floats, shares: Sequence[float]) -> list[float]:
-    """The values that `percentiles` puts at these shares, from 0 to 1."""
+def values_at(values: Floats, shares: Sequence[float]) -> list[float]:
+    """The values whose `percentiles` are these shares, from 0 to 1."""
     ranked = np.sort(values[values > 0])
     if not len(ranked):
         return [0.0] * len(shares)
@@ -151,11 +151,9 @@ def raw_at(values: Floats, shares: Sequence[float]) -> list[float]:
 def image_area(source: PatchSource, *, crop: bool = True) -> tuple[int, int, int, int]:
     """Left, top, width and height of the image in full-resolution pixels.
 
-    Where the patches do not say how large their image is, it ends with the last of them.
-
     Args:
         source: the patches.
-        crop: the part that was scanned, where the file says so, instead of all of it.
+        crop: give the scanned area instead of the whole image, where the file has one.
     """
     part = source.parts[0]
     return part.area if crop or part.size is None else (0, 0, *part.size)
@@ -163,7 +161,3 @@ def image_area(source: PatchSource, *, crop: bool = True) -> tuple[int, int, int
 
 def _count(span: npt.NDArray[np.float64], cell: float) -> npt.NDArray[np.int64]:
     return np.maximum(np.ceil(span / cell - 1e-6), 1).astype(np.int64)
-
-
-def _key(values: Floats) -> Floats:
-    return np.rint(np.log(values) / _ALIKE)

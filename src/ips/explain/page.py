@@ -1,42 +1,61 @@
-"""The page that pictures are put on, and the colours they share."""
+"""The page of a figure: axes and text placed in inches from the top-left corner."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import AutoLocator, MaxNLocator
 
-Colour = tuple[float, float, float]
+from ips.errors import require
+from ips.explain.colours import INK, MUTED, RULE, Colour, ink_on
+from ips.files import atomic_path
+
+require("matplotlib")
+from matplotlib.axes import Axes  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
+from matplotlib.ticker import AutoLocator, MaxNLocator  # noqa: E402
 
 DPI = 150
+MARGIN = 0.3
 
-INK, MUTED, RULE = "#1f2933", "#6b7280", "#d5d9de"
-#: Ten colours that stay at least 20 CIELAB units apart with red or green blindness, none of them
-#: too dark for a black image or too light for a white one.
-PALETTE = (
-    "#0072b2",
-    "#ffa90e",
-    "#bd1f01",
-    "#33bbee",
-    "#7b68ee",
-    "#ee7733",
-    "#b2df8a",
-    "#ffaabb",
-    "#a96b59",
-    "#717581",
-)
+
+@dataclass(frozen=True)
+class TextBlock:
+    """Wrapped text with its style, and its height in inches."""
+
+    text: str
+    height: float
+    style: dict[str, Any]
+
+
+def title_block(text: str, width: float) -> TextBlock:
+    """A title, wrapped to ``width`` inches."""
+    lines = _wrapped(text, int(width * 12.5))
+    return TextBlock(
+        "\n".join(lines), 0.2 * len(lines), {"size": 10, "weight": "bold", "linespacing": 1.3}
+    )
+
+
+def note_block(text: str, width: float) -> TextBlock:
+    """A note in small print, wrapped to ``width`` inches."""
+    lines = _wrapped(text, int(width * 16))
+    return TextBlock(
+        "\n".join(lines), 0.17 * len(lines), {"size": 8, "color": MUTED, "linespacing": 1.35}
+    )
+
+
+def _wrapped(text: str, length: int) -> list[str]:
+    return [part for line in text.split("\n") for part in wrap(line, length) or [""]]
 
 
 class Page:
-    """A figure on which things are put by inches from the top left.
+    """A figure of ``width`` by ``height`` inches.
 
-    Frames go to whole pixels: between two, their sides would differ in width.
+    Frames are moved to whole pixels: otherwise the widths of their lines would differ.
     """
 
     def __init__(self, width: float, height: float) -> None:
@@ -44,49 +63,39 @@ class Page:
         self.figure = Figure(figsize=(self.width, self.height), dpi=DPI, facecolor="white")
 
     def axes(self, x: float, y: float, w: float, h: float) -> Axes:
-        """A bare frame with its origin at the top left."""
+        """Axes without ticks, with their top-left corner at x, y."""
         x, y, w, h = map(_snapped, (x, y, w, h))
         place = x / self.width, 1 - (y + h) / self.height, w / self.width, h / self.height
         axes = self.figure.add_axes(place, xticks=[], yticks=[])
         axes.spines[:].set(color=RULE, linewidth=0.8)
         return axes
 
-    def write(self, x: float, y: float, text: str, **style: Any) -> None:
-        """Plain text (a dollar sign is one), its top left corner at x, y unless told otherwise."""
+    def write(self, x: float, y: float, text: str | TextBlock, **style: Any) -> None:
+        """Write plain text, in which a dollar sign has no meaning, with its top-left at x, y."""
+        if isinstance(text, TextBlock):
+            style, text = text.style | style, text.text
         usual: dict[str, Any] = {"va": "top", "color": INK, "parse_math": False}
         self.figure.text(x / self.width, 1 - y / self.height, text, **(usual | style))
 
     def save(self, path: Path) -> None:
-        """Write a PNG that appears whole or not at all."""
+        """Write a PNG, atomically."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        self.figure.savefig(partial, format="png", dpi="figure")
-        partial.replace(path)
+        with atomic_path(path) as part:
+            self.figure.savefig(part, format="png", dpi="figure")
 
 
 def _snapped(inches: float) -> float:
     return round(inches * DPI) / DPI
 
 
-def shortened(text: str, letters: int) -> str:
-    """``text``, its end cut off if it is longer than ``letters``."""
-    return text if len(text) <= letters else text[: letters - 1] + "…"
-
-
-def wrapped(text: str, letters: int) -> str:
-    """``text`` in lines of at most ``letters``; its own line breaks stay."""
-    return "\n".join("\n".join(wrap(line, letters)) for line in text.split("\n"))
-
-
 def chip(colour: Colour) -> dict[str, Any]:
-    """A number on a ground of ``colour``, dark or white, whichever can be read on it."""
-    bright = float(np.dot(colour, (0.299, 0.587, 0.114))) > 0.55
-    ground = {"boxstyle": "round,pad=0.18,rounding_size=0.25", "facecolor": colour, "lw": 0}
-    return {"size": 7, "weight": "bold", "color": INK if bright else "white", "bbox": ground}
+    """Text style of a number on a background of ``colour``."""
+    background = {"boxstyle": "round,pad=0.18,rounding_size=0.25", "facecolor": colour, "lw": 0}
+    return {"size": 7, "weight": "bold", "color": ink_on(colour), "bbox": background}
 
 
-def over_epochs(axes: Axes, title: str, epochs: npt.NDArray[np.float64]) -> None:
-    """Make ready for a curve over ascending ``epochs``."""
+def style_epoch_axes(axes: Axes, title: str, epochs: npt.NDArray[np.float64]) -> None:
+    """Prepare axes for curves over ascending ``epochs``."""
     axes.set_title(title, loc="left", size=11, weight="bold", color=INK, pad=10)
     axes.set_xlabel("epoch", size=9, color=MUTED)
     around = 0.5 if len(epochs) == 1 else 0.0

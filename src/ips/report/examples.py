@@ -14,11 +14,10 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from PIL import Image as PILImage
 
-from ips.explain.attention import class_colours, relative
+from ips.explain.colours import OTHER, Colour, class_colours, shortened
+from ips.explain.explanation import Explanation
+from ips.explain.maps import relative_attention
 from ips.explain.marks import boxes, label_spots
-from ips.explain.page import Colour, shortened
-from ips.models import Prediction
-from ips.patches import PatchSource
 from ips.patches.thumbnail import Pixels, as_rgb
 from ips.report.statistics import Floats
 
@@ -82,26 +81,27 @@ class Drawing:
     crops: list[Crop]
 
 
-def make_picture(source: PatchSource, prediction: Prediction) -> Picture:
+def make_picture(explanation: Explanation) -> Picture:
     """The picture of an image, whose source must have pixels."""
+    source = explanation.source
     part = source.parts[0]
     view = part.thumbnail(_SIDE)
     height, width = view.pixels.shape[:2]
-    k = min(_DRAWN, len(prediction.indices))
+    k = min(_DRAWN, len(explanation.indices))
     labels = None
-    if prediction.patch_probabilities is not None:
-        labels = prediction.patch_probabilities[:k].argmax(dim=1).tolist()
-    crops = source.read(prediction.indices[:_CROPS].cpu()).cpu().numpy()  # (_, C, h, w)
+    if explanation.patch_probabilities is not None:
+        labels = explanation.patch_probabilities[:k].argmax(dim=1).tolist()
+    crops = source.read(explanation.indices[:_CROPS].cpu()).cpu().numpy()  # (_, C, h, w)
     smallest = 3 * max(width, height) / 320
     return Picture(
         image=_data_url(view.pixels, side=_SIDE),
         size=(width, height),
-        boxes=boxes(view, prediction.coords[:k], extent=part.patch_side, smallest=smallest),
-        attention=prediction.attention[:k].detach().double().cpu().numpy(),
+        boxes=boxes(view, explanation.coords[:k], extent=part.patch_side, smallest=smallest),
+        attention=explanation.attention[:k].detach().double().cpu().numpy(),
         labels=labels,
         crops=[_data_url(as_rgb(patch.transpose(1, 2, 0)), side=_CROP) for patch in crops],
-        selected=len(prediction.indices),
-        patches=prediction.patches,
+        selected=len(explanation.indices),
+        patches=explanation.patches,
     )
 
 
@@ -123,7 +123,11 @@ def _data_url(pixels: Pixels, *, side: int) -> str:
 def class_palette(pictures: Sequence[Picture]) -> dict[int, Colour]:
     """A colour for each class of the drawn patches; empty without a patch read-out."""
     return class_colours(
-        [(p.labels, relative(p.attention).tolist()) for p in pictures if p.labels is not None]
+        [
+            (p.labels, relative_attention(p.attention).tolist())
+            for p in pictures
+            if p.labels is not None
+        ]
     )
 
 
@@ -132,12 +136,12 @@ def draw(
 ) -> Drawing:
     """Colours and positions of everything over and below the picture."""
     unit = max(picture.size) / 320
-    strength = relative(picture.attention).tolist()
+    strength = relative_attention(picture.attention).tolist()
     if picture.labels is None:
         colours = [to_hex(_COLOUR_MAP(s)) for s in strength]
         opacities = [0.2 + 0.28 * s for s in strength]
     else:
-        other = palette.get(-1, (0, 0, 0))
+        other = palette.get(OTHER, (0, 0, 0))
         colours = [to_hex(palette.get(label, other)) for label in picture.labels]
         opacities = [0.55 * s for s in strength]
     marks = [
@@ -158,7 +162,7 @@ def draw(
 
 
 def class_name(names: Sequence[str] | None, label: int) -> str:
-    """Name of a class of patches; -1 stands for all classes that share the last colour."""
-    if label < 0:
+    """Name of a class of patches, or of those that share the last colour."""
+    if label == OTHER:
         return "other"
     return str(label) if names is None else names[label]

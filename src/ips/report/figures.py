@@ -1,4 +1,4 @@
-"""The pictures of a run: its curves, where it looked, how that came about."""
+"""The figures in a run folder: training curves, attention, its evolution, and a gallery."""
 
 from __future__ import annotations
 
@@ -6,88 +6,76 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ips.config import Config
-from ips.explain import (
-    Highest,
-    Moment,
-    append_moment,
-    draw_attention,
-    draw_curves,
-    draw_evolution,
-    draw_gallery,
-    read_highest,
-    read_moments,
-)
+from ips.explain.attention import draw_attention
+from ips.explain.gallery import TopPatches, draw_gallery, read_crops
 from ips.models import Net, Output
 from ips.patches import PatchSource
 from ips.predictor import Predictor
+from ips.report.curves import draw_curves
+from ips.report.evolution import draw_evolution
+from ips.report.snapshots import Snapshot, append_snapshot, read_snapshots
 from ips.selection import Selection
 from ips.training import RunFolder
 from ips.training.build import Data
 from ips.training.module import BatchObserver
 
-_SHOWN = 4  # test images in the picture of attention
+_IMAGES = 4  # test images in the figure of attention
 
 
-def watcher(run: Path, data: Data) -> Callable[[int, Net], None]:
-    """Writes down after every epoch where the model looks on the first test image."""
+def snapshot_writer(run: Path, data: Data) -> Callable[[int, Net], None]:
+    """A callback that stores the attention over the first test image after every epoch."""
     path = RunFolder(run).figures / "evolution.jsonl"
 
-    def look(epoch: int, net: Net) -> None:
+    def write(epoch: int, net: Net) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         source, _ = data.test[0]
-        if len(source.shape) == 3:  # there is no picture of features
-            append_moment(path, Moment.of(net.predict(source), epoch=epoch))
+        if len(source.shape) == 3:  # features have no pixels to draw on
+            append_snapshot(path, Snapshot.from_prediction(net.predict(source), epoch=epoch))
 
-    return look
+    return write
 
 
-def collector(highest: Highest) -> BatchObserver:
-    """Puts the patches of highest attention of all tested images into ``highest``."""
+def top_patch_collector(top: TopPatches) -> BatchObserver:
+    """A callback for the test that adds the selected patches of every image to ``top``."""
     count = 0
 
-    def see(sources: Sequence[PatchSource], output: Output, selection: Selection) -> None:
+    def collect(sources: Sequence[PatchSource], output: Output, selection: Selection) -> None:
         nonlocal count
         assert output.attention is not None
         attention = output.attention.mean(dim=(1, 2))  # (B, K)
         for b, source in enumerate(sources):
-            there = selection.mask[b]
-            highest.add(
+            mask = selection.mask[b]
+            top.add(
                 source.name,
                 count,
-                indices=selection.indices[b][there].cpu(),
-                attention=attention[b][there].cpu(),
+                indices=selection.indices[b][mask].cpu(),
+                attention=attention[b][mask].cpu(),
             )
             count += 1
 
-    return see
+    return collect
 
 
-def draw_run(run: Path, net: Net, config: Config, data: Data, highest: Highest) -> None:
-    """All pictures of a tested run into its folder."""
+def draw_run(run: Path, net: Net, config: Config, data: Data, top: TopPatches) -> None:
+    """Draw all figures of a tested run into its folder."""
     predictor, folder = Predictor(net, config), RunFolder(run)
     figures = folder.figures
     figures.mkdir(exist_ok=True)
     draw_curves(folder.metrics, figures / "training.png")
-    sources, predictions, titles = [], [], []
-    for number in range(min(_SHOWN, len(data.test))):
+    explanations, titles = [], []
+    for number in range(min(_IMAGES, len(data.test))):
         source, labels = data.test[number]
-        prediction = predictor.predict(source)
-        sources.append(source)
-        predictions.append(prediction)
-        titles.append(predictor.title(prediction, labels))
-    draw_attention(
-        figures / "attention.png",
-        predictions=predictions,
-        sources=sources,
-        titles=titles,
-        names=predictor.readout_names,
-    )
-    if len(sources[0].shape) == 3:
-        moments = read_moments(figures / "evolution.jsonl")
-        if moments:
+        explanation = predictor.predict(source)
+        explanations.append(explanation)
+        titles.append(predictor.title(explanation, labels))
+    draw_attention(figures / "attention.png", explanations, titles=titles)
+    first = explanations[0].source
+    if len(first.shape) == 3:
+        snapshots = read_snapshots(figures / "evolution.jsonl")
+        if snapshots:
             draw_evolution(
-                figures / "evolution.png", source=sources[0], moments=moments, title=titles[0]
+                figures / "evolution.png", source=first, snapshots=snapshots, title=titles[0]
             )
-        patches = read_highest(highest.places, source=lambda number: data.test[number][0])
-        title = f"Patches with the highest attention of {len(data.test):,} test images"
+        patches = read_crops(top.locations, source=lambda number: data.test[number][0])
+        title = f"Patches with the highest attention in {len(data.test):,} test images"
         draw_gallery(figures / "gallery.png", patches=patches, title=title)

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import base64
-import csv
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.colors import to_hex
 
 from ips._version import __version__
-from ips.config import Config
-from ips.config_io import describe
-from ips.errors import RunError
-from ips.explain.page import shortened
+from ips.config import Config, describe
+from ips.explain.colours import ink_on, rgb, shortened
 from ips.files import atomic_write
 from ips.report.charts import COLOURS, epoch_chart, tick_texts
 from ips.report.examples import Picture, class_name, class_palette, draw
 from ips.report.facts import costs, counted, data_name, setup
+from ips.report.log import read_log, training_scores
 from ips.report.predictions import TaskPredictions, TestPredictions
 from ips.report.results import task_results, task_scores
 from ips.report.statistics import Floats
-
-_SCORE = "train_"  # prefix of the columns of the log with training scores
 
 
 @dataclass(frozen=True)
@@ -47,7 +42,6 @@ class ReportContent:
     Attributes:
         name: name of the run.
         config: configuration of the run.
-        model: description of the model, see `ips.models.Net.describe`.
         parameters: number of trainable parameters.
         train_images: number of training images.
         log: path of ``metrics.csv``.
@@ -59,7 +53,6 @@ class ReportContent:
 
     name: str
     config: Config
-    model: Mapping[str, str]
     parameters: int
     train_images: int
     log: Path
@@ -72,7 +65,7 @@ class ReportContent:
 def write_page(path: Path, content: ReportContent) -> None:
     """Write the page of a report, atomically."""
     config, tasks = content.config, content.predictions.tasks
-    log, count = _read_log(content.log), len(content.predictions.images)
+    log, count = read_log(content.log), len(content.predictions.images)
     css = files("ips.report").joinpath("templates/report.css").read_text(encoding="utf-8")
     metrics = {name: task.metric for name, task in config.tasks.items()}
     values = {
@@ -82,11 +75,7 @@ def write_page(path: Path, content: ReportContent) -> None:
         "images": count,
         "scores": [(task.name, task_scores(task, first=metrics[task.name])) for task in tasks],
         "setup": setup(
-            config,
-            model=content.model,
-            parameters=content.parameters,
-            train=content.train_images,
-            test=count,
+            config, parameters=content.parameters, train=content.train_images, test=count
         ),
         "learning": _learning(log),
         "results": [task_results(task) for task in tasks],
@@ -116,22 +105,15 @@ def _environment() -> Environment:
         "shortened": shortened,
         "tick_texts": tick_texts,
         "shade": lambda share: f"s{max(1, round(8 * share))}" if share else "z",
-        "ink": _ink,
+        "ink": lambda colour: ink_on(rgb(colour)),
     }
     return environment
-
-
-def _ink(colour: str) -> str:
-    """Black or white, whichever can be read on a colour."""
-    r, g, b = bytes.fromhex(colour.removeprefix("#"))
-    return "#111" if 0.299 * r + 0.587 * g + 0.114 * b > 140 else "#fff"
 
 
 def _learning(log: dict[str, Floats]) -> dict[str, Any] | None:
     if not log:
         return None
-    scores = {k.removeprefix(_SCORE): v for k, v in log.items() if k.startswith(_SCORE)}
-    loss = {"loss": log["loss"]}
+    scores, loss = training_scores(log), {"loss": log["loss"]}
     return {
         "loss": epoch_chart(log["epoch"], loss, name="Training loss", unit=False),
         "scores": epoch_chart(log["epoch"], scores, name="Training score", unit=True),
@@ -183,19 +165,3 @@ def _row(task: TaskPredictions, number: int) -> dict[str, Any]:
         "predicted": predicted,
         "label": names(task.labels[number].tolist()),
     }
-
-
-def _read_log(path: Path) -> dict[str, Floats]:
-    """The columns of ``metrics.csv``, nan for a missing value; empty without the file."""
-    if not path.is_file():
-        return {}
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    if not rows:
-        return {}
-    if missing := {"epoch", "loss"} - set(rows[0]):
-        raise RunError(f"{path}: has no column {', '.join(sorted(missing))}: it is not a run's log")
-    try:
-        return {k: np.array([float(row[k] or "nan") for row in rows]) for k in rows[0]}
-    except (TypeError, ValueError) as error:
-        raise RunError(f"{path}: contains a value that is not a number ({error})") from error

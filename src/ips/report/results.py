@@ -17,7 +17,7 @@ from torchmetrics.functional.classification import (
     multilabel_confusion_matrix,
 )
 
-from ips.explain.page import shortened
+from ips.explain.colours import shortened
 from ips.report.charts import Chart, reliability_chart, roc_chart
 from ips.report.predictions import TaskPredictions
 from ips.report.statistics import Interval, auc, calibration, label_accuracy, wilson

@@ -53,14 +53,13 @@ def write_run_report(
     content = ReportContent(
         name=run.resolve().name,
         config=predictor.config,
-        model=predictor.net.describe(),
         parameters=sum(p.numel() for p in predictor.net.parameters()),
         train_images=len(data.train),
         log=RunFolder(run).metrics,
         predictions=predictions,
         best=shown[: len(best)],
         worst=shown[len(best) :],
-        patch_classes=predictor.readout_names,
+        patch_classes=predictor.patch_classes,
     )
     write_page(path, content)
     return path
@@ -124,10 +123,10 @@ def _examples(
             source, _ = data.test[number]
             picture = None
             if len(source.shape) == 3:  # features have no pixels to show
-                prediction = predictor.predict(
-                    source, progress=lambda done: bar.update(line, note=f"{done:,} patches")
+                explanation = predictor.predict(
+                    source, progress=lambda done, _: bar.update(line, note=f"{done:,} patches")
                 )
-                picture = make_picture(source, prediction)
+                picture = make_picture(explanation)
             examples.append(Example(number, picture))
             source.close()
             bar.advance(line)

@@ -13,8 +13,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 from rich.progress import Progress
 
-from ips.config import Config
-from ips.config_io import parse_config, read_yaml, write_yaml
+from ips.config import Config, parse_config, read_yaml, write_yaml
 from ips.files import write_text
 from ips.models import Net
 from ips.progress import progress_bar
@@ -83,7 +82,7 @@ def train(
         progress=progress or progress_bar(console),
         epochs=config.train.epochs,
         precision=config.train.precision,
-        gradient_clip=net.gradient_clip,
+        gradient_clip=config.dps.clip if config.method == "dps" else None,
         logger=TensorBoardLogger(run, name="tensorboard", version=""),
         log_memory=True,
         callbacks=[EpochEnd(lambda epoch, learner: watch(epoch, learner.net))] if watch else [],

@@ -15,8 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 from torch import Tensor
 
-from ips.explain import Explanation
-from ips.explain.maps import attention_map, mean_attention, patch_scores
+from ips.explain import Explanation, attention_map
 from ips.files import atomic_write
 from ips.predictor import Predictor
 
@@ -57,11 +56,10 @@ class Answer:
     @classmethod
     def of(cls, explanation: Explanation) -> Answer:
         """What the page shows of an explanation."""
-        everywhere = explanation.everywhere
-        rows = [*everywhere.values(), mean_attention(everywhere)]
-        maps = [attention_map(explanation.source, row, most=_CELLS) for row in rows]
+        rows = [*explanation.all_attention.values(), explanation.mean_attention]
+        maps = [attention_map(explanation.source, row, max_cells=_CELLS) for row in rows]
         kept = [*(_array(a) for a in explanation.task_attention.values())]
-        scores, extent = patch_scores(explanation), explanation.extent
+        scores, extent = explanation.patch_scores, explanation.extent
         assert extent is not None  # an image's patches have one
         return cls(
             patches=explanation.patches,

@@ -176,7 +176,7 @@ class Library:
         for task, p in zip(self.predictor.net.tasks, probabilities, strict=True):
             said = self.predictor.answer(task, torch.from_numpy(p))
             if isinstance(said, str):
-                named = self.predictor.by_name(task, torch.from_numpy(p))
+                named = self.predictor.class_probabilities(task, torch.from_numpy(p))
                 summary.append({"names": [said], "probability": named[said]})
             else:
                 summary.append({"names": said, "probability": None})
@@ -238,7 +238,7 @@ class Library:
         self._tell(entry, total=len(source))
         step = max(1, len(source) // _DIVISIONS)
 
-        def progress(done: int) -> None:
+        def progress(done: int, total: int) -> None:
             if done - entry.done >= step or done < entry.done:
                 self._tell(entry, done=done)
             wanted = self._wanted
@@ -246,7 +246,7 @@ class Library:
             if done < entry.total and (self._stopping or other):
                 raise _Later
 
-        explanation = self.predictor.predict(entry.path, progress=progress)
+        explanation = self.predictor.predict(entry.path, source=source, progress=progress)
         answer = Answer.of(explanation)
         answers.save(answer, target)
         summary = self._summary(answer.probabilities)

@@ -89,7 +89,7 @@ def create_app(library: Library, *, token: str) -> FastAPI:
         facts = {
             "run": library.run.absolute().name,
             "tasks": list(predictor.net.tasks),
-            "classes": predictor.readout_names,
+            "classes": predictor.patch_classes,
             "colours": COLOURS,
         }
         return _json(facts)

@@ -120,7 +120,7 @@ class Showing:
         """An answer in names and plain numbers."""
         predictor = self.library.predictor
         rows = zip(predictor.net.tasks, answer.probabilities, strict=True)
-        named = [predictor.by_name(task, torch.from_numpy(p)) for task, p in rows]
+        named = [predictor.class_probabilities(task, torch.from_numpy(p)) for task, p in rows]
         classes = answer.classes
         return {
             "patches": answer.patches,

@@ -9,8 +9,9 @@ import pytest
 from PIL import Image as PILImage
 
 from ips.errors import RunError
-from ips.explain import draw_curves
-from ips.explain.curves import Page, shortened, spread
+from ips.explain.colours import shortened
+from ips.explain.page import Page
+from ips.report.curves import draw_curves, spread
 
 HEAD = "epoch,step,loss,train_majority,train_multi,lr,seconds\n"
 
@@ -57,10 +58,10 @@ def test_a_failed_write_leaves_the_old_picture(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (HEAD, "no epoch"),
+        (HEAD, "no epochs"),
         ("epoch,loss\n1,2\n", "no column lr"),
-        (HEAD + "1,3,2.7,high,0,0.001,5\n", "no number"),
-        (HEAD + "1,3,2.7\n", "no number"),
+        (HEAD + "1,3,2.7,high,0,0.001,5\n", "not a number"),
+        (HEAD + "1,3,2.7\n", "not a number"),
     ],
 )
 def test_what_is_no_log_is_named(tmp_path: Path, text: str, message: str) -> None:
@@ -69,7 +70,7 @@ def test_what_is_no_log_is_named(tmp_path: Path, text: str, message: str) -> Non
 
 
 def test_a_missing_log_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="no such file"):
+    with pytest.raises(RunError, match="has no epochs"):
         draw_curves(tmp_path / "metrics.csv", tmp_path / "a.png")
 
 

@@ -1,44 +1,43 @@
-"""Training curves: how the loss fell and the scores rose."""
+"""Figure: training loss, learning rate and training scores over the epochs.
+
+Lengths on the page are in inches.
+"""
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.ticker import MaxNLocator
 
 from ips.errors import RunError
-from ips.explain.page import MUTED, PALETTE, Page, over_epochs, shortened
-
-Values = npt.NDArray[np.float64]
-
-_PREFIX = "train_"
+from ips.explain.colours import MUTED, PALETTE, shortened
+from ips.explain.page import Page, style_epoch_axes
+from ips.report.log import read_log, training_scores
 
 
-def draw_curves(metrics_csv: Path, path: Path) -> None:
-    """A PNG of the loss and of the training score of each task, epoch by epoch.
+def draw_curves(log: Path, path: Path) -> None:
+    """Draw a PNG of the training log.
 
     Args:
-        metrics_csv: with columns ``epoch``, ``loss``, ``lr`` and a ``train_<task>`` per task.
-        path: of the PNG.
+        log: CSV with columns ``epoch``, ``loss``, ``lr`` and a ``train_<task>`` per task.
+        path: PNG to write.
     """
-    columns = _read(metrics_csv)
-    epoch = columns["epoch"]
-    scores = {k.removeprefix(_PREFIX): v for k, v in columns.items() if k.startswith(_PREFIX)}
+    columns = read_log(log, required=["epoch", "loss", "lr"])
+    if not columns:
+        raise RunError(f"{log}: has no epochs, so there are no curves to draw")
+    epoch, scores = columns["epoch"], training_scores(columns)
+    marker = "o" if len(epoch) < 2 else ""  # a line through a single epoch would be invisible
     names = {task: shortened(task, 24) for task in scores}
     labels = 0.6 + 0.095 * max(map(len, names.values()), default=0)
     page = Page(10, 4)
     left, right = page.axes(0.6, 0.6, 3.7, 2.85), page.axes(5.4, 0.6, 4.5 - labels, 2.85)
 
-    over_epochs(left, "Training loss", epoch)
-    left.plot(
-        epoch, columns["loss"], color=PALETTE[0], lw=2, marker=_marker(epoch), ms=4, clip_on=False
-    )
+    style_epoch_axes(left, "Training loss", epoch)
+    left.plot(epoch, columns["loss"], color=PALETTE[0], lw=2, marker=marker, ms=4, clip_on=False)
     rate = left.twinx()
-    rate.plot(epoch, columns["lr"], color=MUTED, lw=0.9, ls=(0, (4, 3)), marker=_marker(epoch))
-    # Room below 0, where its number would meet that of the last epoch.
+    rate.plot(epoch, columns["lr"], color=MUTED, lw=0.9, ls=(0, (4, 3)), marker=marker)
+    # Room below 0, so that its tick label does not touch that of the last epoch.
     highest = float(np.nanmax(columns["lr"])) or 1.0
     rate.set_ylim(-0.05 * highest, 1.05 * highest)
     rate.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
@@ -48,12 +47,12 @@ def draw_curves(metrics_csv: Path, path: Path) -> None:
     rate.set_ylabel("learning rate (dashed)", size=8.5, color=MUTED)
     rate.spines[:].set_visible(False)
 
-    over_epochs(right, "Score on the training images", epoch)
+    style_epoch_axes(right, "Score on the training images", epoch)
     right.set_ylim(0, 1.02)
     ends = []
     for number, (task, values) in enumerate(scores.items()):
         colour = PALETTE[number % len(PALETTE)]
-        right.plot(epoch, values, color=colour, lw=2, marker=_marker(epoch), ms=4, clip_on=False)
+        right.plot(epoch, values, color=colour, lw=2, marker=marker, ms=4, clip_on=False)
         known = values[np.isfinite(values)]
         if len(known):
             ends.append((float(known[-1]), task, colour))
@@ -67,7 +66,7 @@ def draw_curves(metrics_csv: Path, path: Path) -> None:
 
 
 def spread(values: list[float], *, apart: float, low: float, high: float) -> list[float]:
-    """Ascending ``values`` moved no further than it takes to be ``apart`` from each other.
+    """Ascending ``values``, moved as little as needed to be ``apart`` from each other.
 
     >>> [round(v, 2) for v in spread([0.5, 0.5, 0.9], apart=0.1, low=0, high=1)]
     [0.5, 0.6, 0.9]
@@ -81,24 +80,3 @@ def spread(values: list[float], *, apart: float, low: float, high: float) -> lis
         placed[i] = min(placed[i], ceiling)
         ceiling = placed[i] - apart
     return placed
-
-
-def _marker(epoch: Values) -> str:
-    """A line through a single epoch would not be seen."""
-    return "o" if len(epoch) < 2 else ""
-
-
-def _read(path: Path) -> dict[str, Values]:
-    if not path.is_file():
-        raise RunError(f"{path}: there is no such file, so there are no curves to draw")
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    if not rows:
-        raise RunError(f"{path}: no epoch is in it yet, train for at least one")
-    missing = {"epoch", "loss", "lr"} - set(rows[0])
-    if missing:
-        raise RunError(f"{path}: has no column {', '.join(sorted(missing))}: it is not a run's log")
-    try:
-        return {name: np.array([float(row[name]) for row in rows]) for name in rows[0]}
-    except (TypeError, ValueError) as error:
-        raise RunError(f"{path}: a value in it is no number ({error})") from error

@@ -1,4 +1,4 @@
-"""The file of moments survives what a run can meet, and the picture shows what is in it."""
+"""The file of snapshots survives what a run can meet, and the picture shows what is in it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from matplotlib.text import Text
 from PIL import Image as PILImage
 
 from ips.errors import PatchError, RunError
-from ips.explain import Moment, append_moment, draw_evolution, read_moments
-from ips.explain.evolution import evenly
 from ips.explain.page import Page
 from ips.models import Prediction
 from ips.patches import Grid, MemoryPatches, PatchSource
+from ips.report.evolution import draw_evolution, evenly_spaced
+from ips.report.snapshots import Snapshot, append_snapshot, read_snapshots
 
 
 def image(
@@ -31,21 +31,21 @@ def image(
     return MemoryPatches(torch.from_numpy(pixels), coords=grid.coords, name="street/1.png")
 
 
-def moment(source: PatchSource, epoch: int, *, keep: int = 8, sharpness: float = 1.0) -> Moment:
+def snapshot(source: PatchSource, epoch: int, *, keep: int = 8, sharpness: float = 1.0) -> Snapshot:
     rng = np.random.default_rng(epoch)
     indices = rng.permutation(len(source))[:keep]
     attention = np.exp(sharpness * rng.normal(size=len(indices)))
-    return Moment(
+    return Snapshot(
         epoch, indices, source.coords[indices], source.extent, attention / attention.sum()
     )
 
 
-def with_attention(*attention: float, epoch: int = 1) -> Moment:
+def with_attention(*attention: float, epoch: int = 1) -> Snapshot:
     kept = np.arange(len(attention))
-    return Moment(epoch, kept, np.stack([20 * kept, 0 * kept], axis=1), 20, np.array(attention))
+    return Snapshot(epoch, kept, np.stack([20 * kept, 0 * kept], axis=1), 20, np.array(attention))
 
 
-def same(a: Moment, b: Moment) -> bool:
+def same(a: Snapshot, b: Snapshot) -> bool:
     return (
         (a.epoch, a.extent) == (b.epoch, b.extent)
         and np.array_equal(a.indices, b.indices)
@@ -62,7 +62,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> list[Page]:
     return saved
 
 
-# A moment
+# A snapshot
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> list[Page]:
 def test_entropy_is_that_of_the_attention(attention: tuple[float, ...], expected: float) -> None:
     found = with_attention(*attention)
     assert found.entropy == pytest.approx(expected)
-    assert found.highest_entropy == pytest.approx(log(len(attention)))
+    assert found.max_entropy == pytest.approx(log(len(attention)))
 
 
-def test_a_moment_is_made_of_a_prediction() -> None:
+def test_a_snapshot_is_made_of_a_prediction() -> None:
     prediction = Prediction(
         name="a",
         logits={},
@@ -94,13 +94,13 @@ def test_a_moment_is_made_of_a_prediction() -> None:
         patch_probabilities=None,
         patches=12,
     )
-    expected = Moment(4, np.array([7, 3]), prediction.coords, 20, np.array([0.75, 0.25]))
-    assert same(Moment.of(prediction, epoch=4), expected)
+    expected = Snapshot(4, np.array([7, 3]), prediction.coords, 20, np.array([0.75, 0.25]))
+    assert same(Snapshot.from_prediction(prediction, epoch=4), expected)
 
 
 def test_parts_of_other_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="epoch 3"):
-        Moment(3, np.arange(2), np.zeros((3, 2), dtype=np.int64), 20, np.ones(2))
+        Snapshot(3, np.arange(2), np.zeros((3, 2), dtype=np.int64), 20, np.ones(2))
 
 
 # The file
@@ -108,29 +108,29 @@ def test_parts_of_other_lengths_are_refused() -> None:
 
 def test_what_is_appended_is_read(tmp_path: Path) -> None:
     path = tmp_path / "figures" / "evolution.jsonl"
-    assert read_moments(path) == []
-    moments = [moment(image(), epoch) for epoch in (1, 2, 5)]
-    for one in moments:
-        append_moment(path, one)
+    assert read_snapshots(path) == []
+    snapshots = [snapshot(image(), epoch) for epoch in (1, 2, 5)]
+    for one in snapshots:
+        append_snapshot(path, one)
     assert len(path.read_text().splitlines()) == 3
-    assert all(map(same, read_moments(path), moments))
+    assert all(map(same, read_snapshots(path), snapshots))
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_an_unknown_extent_is_kept(tmp_path: Path) -> None:
-    one = Moment(1, np.array([0]), np.array([[0, 0]]), None, np.array([1.0]))
-    append_moment(tmp_path / "a.jsonl", one)
-    assert read_moments(tmp_path / "a.jsonl")[0].extent is None
+    one = Snapshot(1, np.array([0]), np.array([[0, 0]]), None, np.array([1.0]))
+    append_snapshot(tmp_path / "a.jsonl", one)
+    assert read_snapshots(tmp_path / "a.jsonl")[0].extent is None
 
 
 def test_an_epoch_done_again_replaces_it_and_those_after_it(tmp_path: Path) -> None:
     path = tmp_path / "evolution.jsonl"
-    first = [moment(image(), epoch) for epoch in range(1, 6)]
+    first = [snapshot(image(), epoch) for epoch in range(1, 6)]
     for one in first:
-        append_moment(path, one)
-    again = moment(image(), 3, keep=4)
-    append_moment(path, again)
-    found = read_moments(path)
+        append_snapshot(path, one)
+    again = snapshot(image(), 3, keep=4)
+    append_snapshot(path, again)
+    found = read_snapshots(path)
     assert [one.epoch for one in found] == [1, 2, 3]
     assert all(map(same, found, [*first[:2], again]))
 
@@ -138,14 +138,14 @@ def test_an_epoch_done_again_replaces_it_and_those_after_it(tmp_path: Path) -> N
 def test_a_line_torn_anywhere_is_as_if_absent(tmp_path: Path) -> None:
     path = tmp_path / "evolution.jsonl"
     for epoch in (1, 2):
-        append_moment(path, moment(image(), epoch, keep=2))
+        append_snapshot(path, snapshot(image(), epoch, keep=2))
     whole = path.read_bytes()
     start = whole.index(b"\n") + 1
     for stop in range(start, len(whole) - 1):
         path.write_bytes(whole[:stop])
-        assert [one.epoch for one in read_moments(path)] == [1]
+        assert [one.epoch for one in read_snapshots(path)] == [1]
     path.write_bytes(whole[: start + 9] + b"\0\0\xff")
-    append_moment(path, moment(image(), 2, keep=2))
+    append_snapshot(path, snapshot(image(), 2, keep=2))
     assert path.read_bytes() == whole
 
 
@@ -158,20 +158,20 @@ def test_a_line_torn_anywhere_is_as_if_absent(tmp_path: Path) -> None:
         ('{"epoch":1,"extent":1,"indices":[1,2],"coords":[[0,0]],"attention":[1]}\n', 1),
     ],
 )
-def test_what_is_no_moment_is_named(tmp_path: Path, text: str, line: int) -> None:
+def test_what_is_no_snapshot_is_named(tmp_path: Path, text: str, line: int) -> None:
     path = tmp_path / "evolution.jsonl"
     path.write_text(text)
     with pytest.raises(RunError, match=rf"evolution.jsonl: line {line} .* delete the file"):
-        read_moments(path)
+        read_snapshots(path)
 
 
 # The choice
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 6, 7, 11, 30, 150])
-def test_moments_are_chosen_at_even_steps(count: int) -> None:
-    moments = [with_attention(1.0, epoch=epoch) for epoch in range(1, count + 1)]
-    epochs = [one.epoch for one in evenly(moments, 6)]
+def test_snapshots_are_chosen_at_even_steps(count: int) -> None:
+    snapshots = [with_attention(1.0, epoch=epoch) for epoch in range(1, count + 1)]
+    epochs = [one.epoch for one in evenly_spaced(snapshots, 6)]
     assert len(epochs) == min(6, count)
     assert (epochs[0], epochs[-1]) == (1, count)
     if count > 6:
@@ -193,8 +193,8 @@ def test_a_picture_of_any_image(
 ) -> None:
     source = image(*size, patch=patch, channels=channels)
     path = tmp_path / "figures" / "evolution.png"
-    moments = [moment(source, epoch) for epoch in range(1, 4)]
-    draw_evolution(path, source=source, moments=moments, title="costs $5, true $7")
+    snapshots = [snapshot(source, epoch) for epoch in range(1, 4)]
+    draw_evolution(path, source=source, snapshots=snapshots, title="costs $5, true $7")
     with PILImage.open(path) as picture:
         assert picture.width == 1425
         assert picture.convert("L").getextrema()[0] < 100
@@ -204,9 +204,9 @@ def test_a_picture_of_any_image(
 @pytest.mark.parametrize(("count", "top"), [(1, 4), (2, 1), (4, 8), (150, 4)])
 def test_words_stay_apart_and_on_the_page(pages: list[Page], count: int, top: int) -> None:
     source = image()
-    moments = [moment(source, epoch) for epoch in range(1, count + 1)]
+    snapshots = [snapshot(source, epoch) for epoch in range(1, count + 1)]
     title = "street/1.png: sign 80 (80), " + "a long list of answers, " * 8
-    draw_evolution(Path("a.png"), source=source, moments=moments, title=title, top=top)
+    draw_evolution(Path("a.png"), source=source, snapshots=snapshots, title=title, top=top)
     figure = pages[0].figure
     figure.draw_without_rendering()
     curve = next(axes for axes in figure.axes if axes.get_xlabel() == "epoch")
@@ -225,12 +225,12 @@ def test_words_stay_apart_and_on_the_page(pages: list[Page], count: int, top: in
 
 def test_maps_share_one_scale_and_the_curve_has_every_epoch(pages: list[Page]) -> None:
     source = image()
-    moments = [
+    snapshots = [
         with_attention(0.25, 0.25, 0.25, 0.25, epoch=1),
         *(with_attention(0.4, 0.2, 0.2, 0.2, epoch=epoch) for epoch in range(2, 12)),
         with_attention(0.0, 1.0, 0.0, 0.0, epoch=12),
     ]
-    draw_evolution(Path("a.png"), source=source, moments=moments, title="a")
+    draw_evolution(Path("a.png"), source=source, snapshots=snapshots, title="a")
     figure = pages[0].figure
     tints = [
         drawn.get_facecolor()
@@ -249,29 +249,31 @@ def test_maps_share_one_scale_and_the_curve_has_every_epoch(pages: list[Page]) -
     ]
     curve = next(axes for axes in figure.axes if axes.get_xlabel() == "epoch").lines[0]
     assert list(curve.get_xdata()) == list(range(1, 13))
-    np.testing.assert_allclose(curve.get_ydata(), [one.entropy for one in moments])
+    np.testing.assert_allclose(curve.get_ydata(), [one.entropy for one in snapshots])
     assert "at most ln 4 = 1.39" in words
 
 
 def test_patches_are_numbered_by_attention_not_by_order(pages: list[Page]) -> None:
-    moments = [with_attention(0.1, 0.6, 0.3)]
-    draw_evolution(Path("a.png"), source=image(), moments=moments, title="a", top=2)
+    snapshots = [with_attention(0.1, 0.6, 0.3)]
+    draw_evolution(Path("a.png"), source=image(), snapshots=snapshots, title="a", top=2)
     words = [text.get_text() for text in pages[0].figure.texts]
     assert [w for w in words if w.endswith(" %")] == ["60.0 %", "30.0 %"]
 
 
 def test_attention_that_is_no_number_is_drawn_as_none(tmp_path: Path) -> None:
-    moments = [with_attention(0.7, 0.3), with_attention(np.nan, np.nan, epoch=2)]
-    draw_evolution(tmp_path / "a.png", source=image(), moments=moments, title="a")
+    snapshots = [with_attention(0.7, 0.3), with_attention(np.nan, np.nan, epoch=2)]
+    draw_evolution(tmp_path / "a.png", source=image(), snapshots=snapshots, title="a")
     assert (tmp_path / "a.png").is_file()
 
 
 def test_features_are_refused(tmp_path: Path) -> None:
     source = MemoryPatches(torch.zeros(4, 8), name="slide.h5")
-    with pytest.raises(PatchError, match=r"slide.h5: it holds features"):
-        draw_evolution(tmp_path / "a.png", source=source, moments=[with_attention(1.0)], title="a")
+    with pytest.raises(PatchError, match=r"slide.h5: holds features"):
+        draw_evolution(
+            tmp_path / "a.png", source=source, snapshots=[with_attention(1.0)], title="a"
+        )
 
 
-def test_no_moment_is_refused(tmp_path: Path) -> None:
+def test_no_snapshot_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no epoch to draw"):
-        draw_evolution(tmp_path / "a.png", source=image(), moments=[], title="a")
+        draw_evolution(tmp_path / "a.png", source=image(), snapshots=[], title="a")

@@ -1,0 +1,115 @@
+"""Snapshots of the attention over one image during training, and the file that stores them.
+
+Letters: K selected patches of the image.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from math import log
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ips.errors import RunError
+from ips.files import write_text
+from ips.models import Prediction
+from ips.patches import Coords
+from ips.report.statistics import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The selected patches of one image and their attention after one epoch.
+
+    Attributes:
+        epoch: number of the epoch, from 1.
+        indices: ``(K,)`` indices of the patches.
+        coords: ``(K, 2)`` top-left corners, x, y in full-resolution pixels.
+        extent: side of a patch in full-resolution pixels; None where unknown.
+        attention: ``(K,)`` attention of the patches; sums to 1.
+    """
+
+    epoch: int
+    indices: npt.NDArray[np.int64]
+    coords: Coords
+    extent: int | None
+    attention: Floats
+
+    def __post_init__(self) -> None:
+        K = len(self.indices)
+        shapes = self.indices.shape, self.coords.shape, self.attention.shape
+        if not K or shapes != ((K,), (K, 2), (K,)):
+            raise ValueError(f"epoch {self.epoch}: expected (K,), (K, 2) and (K,), got {shapes}")
+
+    @classmethod
+    def from_prediction(cls, prediction: Prediction, *, epoch: int) -> Snapshot:
+        """The snapshot of a prediction after an epoch."""
+        return cls(
+            epoch=epoch,
+            indices=prediction.indices.cpu().numpy(),
+            coords=prediction.coords,
+            extent=prediction.extent,
+            attention=prediction.attention.detach().double().cpu().numpy(),
+        )
+
+    @property
+    def entropy(self) -> float:
+        """Entropy of the attention in nats, from 0 (one patch has all of it) to `max_entropy`."""
+        p = self.attention / self.attention.sum()
+        return float(-np.sum(p * np.log(np.where(p > 0, p, 1))))
+
+    @property
+    def max_entropy(self) -> float:
+        """ln K, the entropy of equal attention."""
+        return log(len(self.indices))
+
+
+def append_snapshot(path: Path, snapshot: Snapshot) -> None:
+    """Add a line of JSON to ``path``, and drop later epochs, which a resumed run repeats."""
+    kept = [old for old in read_snapshots(path) if old.epoch < snapshot.epoch]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, "".join(f"{_to_json(s)}\n" for s in [*kept, snapshot]))
+
+
+def read_snapshots(path: Path) -> list[Snapshot]:
+    """The snapshots in ``path``, by epoch; empty without the file."""
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    snapshots: list[Snapshot] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            snapshots.append(_from_json(line))
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, json.JSONDecodeError) and number == len(lines):
+                break  # incomplete: the computer stopped while the line was written
+            raise RunError(
+                f"{path}: line {number} is not the attention of an epoch: delete the file, and the "
+                "figure starts with the next epoch"
+            ) from error
+    return snapshots
+
+
+def _to_json(snapshot: Snapshot) -> str:
+    values = {
+        "epoch": snapshot.epoch,
+        "extent": snapshot.extent,
+        "indices": snapshot.indices.tolist(),
+        "coords": snapshot.coords.tolist(),
+        "attention": [float(f"{a:.6g}") for a in snapshot.attention.tolist()],
+    }
+    return json.dumps(values, separators=(",", ":"))
+
+
+def _from_json(line: str) -> Snapshot:
+    values = json.loads(line)
+    return Snapshot(
+        epoch=int(values["epoch"]),
+        indices=np.array(values["indices"], dtype=np.int64),
+        coords=np.array(values["coords"], dtype=np.int64),
+        extent=values["extent"],
+        attention=np.array(values["attention"], dtype=np.float64),
+    )
