@@ -12,7 +12,7 @@ import tifffile
 from PIL import Image as PILImage
 
 from ips.images import open_image
-from ips.images.colour import ink_to_rgb, over
+from ips.images.colour import cmyk_to_rgb, over
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -42,7 +42,7 @@ def test_over(layered: Pixels, background: int) -> None:
 
 def test_ink(layered: Pixels) -> None:
     paper = (255 - layered[..., :3].astype(float)) * (255 - layered[..., 3:].astype(float)) / 255
-    np.testing.assert_array_equal(ink_to_rgb(layered), np.rint(paper).astype(np.uint8))
+    np.testing.assert_array_equal(cmyk_to_rgb(layered), np.rint(paper).astype(np.uint8))
 
 
 @pytest.mark.parametrize("channels", [2, 4])
@@ -96,7 +96,7 @@ def test_palette_tiff(tmp_path: Path, picture: Pixels) -> None:
 def test_ink_tiff(tmp_path: Path, layered: Pixels) -> None:
     path = tmp_path / "a.tif"
     tifffile.imwrite(path, layered, photometric="separated", tile=(32, 32))
-    np.testing.assert_array_equal(read_all(path), ink_to_rgb(layered))
+    np.testing.assert_array_equal(read_all(path), cmyk_to_rgb(layered))
 
 
 def test_inverted_grey_tiff(tmp_path: Path, picture: Pixels) -> None:

@@ -126,11 +126,11 @@ class TestEveryReader:
 
     @pytest.mark.parametrize("level", [-1, 9])
     def test_no_such_level(self, image: Image, level: int) -> None:
-        with pytest.raises(ImageError, match=f"no level {level}: take one of 0 to"):
+        with pytest.raises(ImageError, match=f"no level {level}: choose from 0 to"):
             image.read_region((0, 0), level, (4, 4))
 
     def test_region_of_nothing(self, image: Image) -> None:
-        with pytest.raises(ImageError, match="0 x 4 px holds nothing"):
+        with pytest.raises(ImageError, match="0 x 4 px is empty"):
             image.read_region((0, 0), 0, (0, 4))
 
     def test_repr(self, image: Image) -> None:

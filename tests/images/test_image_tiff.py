@@ -55,7 +55,7 @@ def test_cache_holds_no_more_than_its_limit(
     for _ in range(2):
         region = image.read_region((0, 0), 0, image.dimensions)
         np.testing.assert_array_equal(region, picture)
-        assert image._handle.cache.held <= 3 * tile
+        assert image._handle.cache.nbytes <= 3 * tile
     assert len(decoded) == 2 * 20  # all of it, twice: it does not fit
 
 
@@ -74,7 +74,7 @@ def test_cache_drops_what_was_used_longest_ago() -> None:
     for key in "abacab":  # c pushes b out, not a
         get(key)
     assert made == ["a", "b", "c", "b"]
-    assert cache.held == 20
+    assert cache.nbytes == 20
 
 
 def test_cache_keeps_one_tile_above_its_limit() -> None:
@@ -82,7 +82,7 @@ def test_cache_keeps_one_tile_above_its_limit() -> None:
     large = np.zeros(10, np.uint8)
     assert cache.get("a", lambda: large) is large
     assert cache.get("a", lambda: np.ones(10, np.uint8)) is large
-    assert cache.held == 10
+    assert cache.nbytes == 10
 
 
 def test_cache_counts_right_under_threads() -> None:
@@ -93,7 +93,7 @@ def test_cache_counts_right_under_threads() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(get, range(500))) == [key % 9 for key in range(500)]
-    assert cache.held == sum(tile.nbytes for tile in cache._tiles.values()) <= 50
+    assert cache.nbytes == sum(tile.nbytes for tile in cache._tiles.values()) <= 50
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -116,7 +116,7 @@ def test_a_tile_missed_by_two_threads_is_decoded_once(fails: bool) -> None:
             raise ImageError("damaged")
         return np.zeros(10, np.uint8)
 
-    cache._coming = Coming()
+    cache._pending = Coming()
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(cache.get, "a", decode)
         assert started.wait(20)
@@ -132,7 +132,7 @@ def test_a_tile_missed_by_two_threads_is_decoded_once(fails: bool) -> None:
         else:
             assert first.result() is second.result()
     assert len(made) == 1
-    assert cache._coming == {}
+    assert cache._pending == {}
     if fails:  # and the next one tries again
         assert cache.get("a", lambda: np.ones(10, np.uint8))[0] == 1
 

@@ -238,9 +238,7 @@ def test_not_hdf5_truncated_missing(folder: Path, tmp_path: Path) -> None:
     data = (folder / "clam.h5").read_bytes()
     short.write_bytes(data[: len(data) // 2])
     for path in (text, short):
-        with pytest.raises(
-            PatchError, match=rf"{path.name}: not an HDF5 file, or one .* cut short"
-        ):
+        with pytest.raises(PatchError, match=rf"{path.name}: not an HDF5 file, or an incomplete"):
             open_features(path)
     with pytest.raises(PatchError, match="no such feature file"):
         open_features(tmp_path / "none.h5")

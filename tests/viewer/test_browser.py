@@ -207,7 +207,7 @@ def test_patches_of_one_class_can_be_shown(page: Page) -> None:
 def test_a_broken_image_says_what_is_wrong_and_the_others_are_shown(page: Page) -> None:
     choose(page, 3)
     page.wait_for_selector("#notice:not([hidden])")
-    assert re.match(r"d\.png is of no known image format, or damaged", page.inner_text("#notice"))
+    assert re.match(r"d\.png has no known image format, or is damaged", page.inner_text("#notice"))
     sync_api.expect(page.locator("#images li").nth(3)).to_contain_text("failed")
     assert page.locator(".leaflet-tile").count() == 0
     page.keyboard.press("k")

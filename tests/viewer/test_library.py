@@ -224,7 +224,7 @@ def test_memory_for_tiles_is_bounded(
         for row in range(4):
             for column in range(3):
                 shown.tile(entry, 2, column, row)
-                assert shown._tiles.held <= 30_000
+                assert shown._tiles.nbytes <= 30_000
     assert shown._opened is not None
     assert shown._opened[0] is first  # and no other image
 

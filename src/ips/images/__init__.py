@@ -1,15 +1,17 @@
-"""Pixels of a region at a level, from any image file, in OpenSlide's words.
+"""Read the pixels of a region at a level from any image file, with the names of OpenSlide.
 
 ::
 
-    image.py       what every image can do: dimensions, levels, mpp, read_region
-    opening.py     open_image: which reader a file gets
-    array.py       arrays in memory, and .npy files
-    mapped.py      memory maps that do not pile up
+    image.py       base class: dimensions, levels, mpp, read_region
+    opening.py     open_image chooses a reader for a file
+    array.py       arrays in memory and .npy files
+    mapped.py      memory maps that release what was read
     pillow.py      PNG, JPEG and other formats that are decoded whole
     tiff*.py       TIFF, BigTIFF and OME-TIFF, tile by tile
     slide.py       whole slides through OpenSlide
-    resolution.py  micrometres per pixel and magnification instead of levels
+    resolution.py  read by micrometres per pixel or magnification
+    colour.py      transparency, CMYK and palettes to grey or RGB
+    damage.py      one error message for damaged files
 """
 
 from ips.images.array import ArrayImage, NpyImage

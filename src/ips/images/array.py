@@ -1,4 +1,4 @@
-"""Images that are in memory, and ``.npy`` files through a memory map."""
+"""Arrays in memory, and memory-mapped ``.npy`` files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ips.images.mapped import release_pages
 
 
 def as_pixels(array: npt.NDArray[Any], name: str) -> Pixels:
-    """``array`` as a read-only ``(h, w, C)`` view; anything but 8-bit grey or RGB is an error."""
+    """Return ``array`` as a read-only ``(h, w, C)`` view; raise unless it is 8-bit grey or RGB."""
     if array.dtype != np.uint8:
         raise ImageError(
             f"{name} is {array.dtype}, but only 8-bit images are read: "
@@ -28,7 +28,7 @@ def as_pixels(array: npt.NDArray[Any], name: str) -> Pixels:
             "or (height, width, 3)"
         )
     if not pixels.size:
-        raise ImageError(f"{name} has shape {array.shape}, which holds no pixel")
+        raise ImageError(f"{name} has shape {array.shape}, so it has no pixels")
     pixels = np.asarray(pixels).view()
     pixels.flags.writeable = False
     return pixels
@@ -40,41 +40,41 @@ def _header(pixels: Pixels) -> Header:
 
 
 class WholeImage(Image):
-    """An image of one level that can be sliced as one array."""
+    """An image with one level that is one array."""
 
     @property
     def pixels(self) -> Pixels:
-        """All of it, ``(h, w, C)``, read-only."""
-        pixels: Pixels = self._opened()
+        """All pixels, ``(h, w, C)``, read-only."""
+        pixels: Pixels = self._get_handle()
         return pixels
 
-    def was_read(self) -> None:
-        """To be called after ``pixels`` were copied: where they are a file's, memory is let go."""
+    def release(self) -> None:
+        """Release the memory of a memory map after ``pixels`` were copied."""
 
     def _read(self, level: int, x: int, y: int, width: int, height: int) -> Pixels:
         return self.pixels[y : y + height, x : x + width]
 
 
 class ArrayImage(WholeImage):
-    """An array ``(h, w)`` or ``(h, w, C)`` of uint8; it travels along when pickled."""
+    """A uint8 array ``(h, w)`` or ``(h, w, C)``, which is pickled along with the image."""
 
     def __init__(self, array: npt.NDArray[Any], *, name: str = "array in memory") -> None:
         self._array = as_pixels(array, name)
         super().__init__(name, _header(self._array))
 
     def _open(self) -> Pixels:
-        return as_pixels(self._array, self.name)  # a pickle forgets that it is read-only
+        return as_pixels(self._array, self.name)  # unpickling makes it writable
 
 
 class NpyImage(WholeImage):
-    """A ``.npy`` file; the memory map brings in the pages of a region, and lets them go again."""
+    """A memory-mapped ``.npy`` file; the pages of a region are released after reading."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         super().__init__(path.name, _header(self._map(path)))
 
-    def was_read(self) -> None:
-        """Let go of the pages that were touched, of which the map would keep every one."""
+    def release(self) -> None:
+        """Release the pages that were read, which the map would keep in memory."""
         release_pages(self.pixels)
 
     def _open(self) -> Pixels:
@@ -82,7 +82,7 @@ class NpyImage(WholeImage):
 
     def _read(self, level: int, x: int, y: int, width: int, height: int) -> Pixels:
         region = super()._read(level, x, y, width, height).copy()
-        self.was_read()
+        self.release()
         return region
 
     @staticmethod

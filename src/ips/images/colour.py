@@ -1,4 +1,4 @@
-"""From what files hold (transparency, ink, palettes) to grey or RGB."""
+"""Convert transparency, CMYK and palettes to grey or RGB."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ips.images.image import Pixels
 
 
 def over(pixels: Pixels, background: int) -> Pixels:
-    """Pixels whose last channel is opacity, laid over an even ``background``.
+    """Blend pixels whose last channel is opacity with a uniform ``background``.
 
     >>> over(np.array([[[200, 100, 0, 255], [200, 100, 0, 0]]], np.uint8), 255).tolist()
     [[[200, 100, 0], [255, 255, 255]]]
@@ -24,10 +24,10 @@ def over(pixels: Pixels, background: int) -> Pixels:
     return (mixed // 255).astype(np.uint8)
 
 
-def multiplied_over(pixels: Pixels, background: int) -> Pixels:
-    """As ``over``, for colour that was multiplied by its opacity already.
+def premultiplied_over(pixels: Pixels, background: int) -> Pixels:
+    """Like ``over``, for colour that is already multiplied by its opacity (premultiplied alpha).
 
-    >>> multiplied_over(np.array([[[200, 100, 0, 255], [0, 0, 0, 0]]], np.uint8), 255).tolist()
+    >>> premultiplied_over(np.array([[[200, 100, 0, 255], [0, 0, 0, 0]]], np.uint8), 255).tolist()
     [[[200, 100, 0], [255, 255, 255]]]
     """
     colour, alpha = pixels[..., :-1], pixels[..., -1:]
@@ -37,13 +37,13 @@ def multiplied_over(pixels: Pixels, background: int) -> Pixels:
     return np.minimum(colour + light, 255).astype(np.uint8)
 
 
-def ink_to_rgb(pixels: Pixels) -> Pixels:
-    """Cyan, magenta, yellow and black ink ``(h, w, 4)`` on white paper."""
+def cmyk_to_rgb(pixels: Pixels) -> Pixels:
+    """Convert CMYK ``(h, w, 4)`` to RGB."""
     light = 255 - pixels.astype(np.uint16)
     return ((light[..., :3] * light[..., 3:] + 127) // 255).astype(np.uint8)
 
 
 def palette_to_rgb(indices: Pixels, colormap: npt.NDArray[Any]) -> Pixels:
-    """Colour numbers ``(h, w, 1)`` looked up in a TIFF colour map ``(3, 256)`` of 16 bits."""
+    """Look up indices ``(h, w, 1)`` in a 16-bit TIFF colour map ``(3, 256)``."""
     table = (colormap >> 8).astype(np.uint8).T  # (256, 3)
     return table[indices[..., 0]]

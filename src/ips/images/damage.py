@@ -1,4 +1,4 @@
-"""Whatever a decoder throws at damaged bytes becomes one sentence about the file."""
+"""Turn the errors of decoders into one sentence about the file."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ips.errors import ImageError
 
 
 class DamagedError(ImageError):
-    """Bytes that a decoder gave up on, as opposed to a kind of image that is refused."""
+    """A file that could not be decoded, as opposed to an unsupported kind of image."""
 
 
 @contextmanager
 def decoding(what: str) -> Iterator[None]:
-    """Report any failure inside as ``what`` that could not be read.
+    """Raise an ImageError that names ``what`` if the block fails.
 
-    Decoders raise all manner of exceptions on damaged bytes (``struct.error``, ``SyntaxError``,
-    ``zlib.error``, ...), hence the broad catch. Running out of memory need not be damage.
+    Decoders raise many exceptions on damaged bytes (``struct.error``, ``SyntaxError``,
+    ``zlib.error``, ...), hence the broad catch. Out of memory need not mean damage.
     """
     try:
         yield

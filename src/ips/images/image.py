@@ -1,4 +1,4 @@
-"""What every image can do, in OpenSlide's words: the pixels of a region at a level."""
+"""Base class of images: read the pixels of a region at a level, with the names of OpenSlide."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class Header:
-    """What is known of an image before a pixel is read. Sizes are (width, height).
+    """Properties of an image. Sizes are (width, height).
 
     Args:
-        levels: size of each level, the full resolution first.
+        levels: size of each level, full resolution first.
         channels: 1 for grey, 3 for colour.
         tiles: size of a tile (or strip) of each level, None where there are none.
         mpp: micrometres per pixel of level 0 along x and y.
-        magnification: of the objective, as 40.0.
-        bounds: x, y, width, height of the part that was scanned, in level-0 pixels.
+        magnification: magnification of the objective, such as 40.0.
+        bounds: x, y, width, height of the scanned region in level-0 pixels.
     """
 
     levels: tuple[Size, ...]
@@ -44,13 +44,12 @@ class Header:
 class Image(Closable, ABC):
     """An image that is read region by region.
 
-    Making one reads the header and closes the file again; the first ``read_region`` opens it.
-    It can be pickled at any time (the copy reopens the file), and read from several threads,
-    which share one handle; each reader locks only what its library does not lock itself.
+    The constructor reads the header and closes the file again; the first ``read_region`` opens it.
+    An image can be pickled at any time (the copy reopens the file), and read from several threads,
+    which share one handle. Each subclass locks only what its library does not lock itself.
     """
 
-    #: Value of every pixel outside the image, of tiles that were never stored, and of what shines
-    #: through a transparent pixel.
+    #: Value of pixels outside the image, of tiles that are not stored, and behind transparency.
     background = 0
 
     #: Whether reading any region decodes the whole image into memory.
@@ -70,7 +69,7 @@ class Image(Closable, ABC):
 
     @property
     def level_count(self) -> int:
-        """How many resolutions the file holds."""
+        """Number of levels."""
         return len(self.header.levels)
 
     @property
@@ -80,23 +79,23 @@ class Image(Closable, ABC):
 
     @cached_property
     def level_downsamples(self) -> tuple[float, ...]:
-        """How many level-0 pixels a pixel of each level is wide (mean of width and height)."""
+        """Level-0 pixels per pixel of each level (mean of width and height)."""
         width, height = self.dimensions
         return tuple((width / w + height / h) / 2 for w, h in self.header.levels)
 
     @property
     def mpp(self) -> tuple[float, float] | None:
-        """Micrometres per pixel of level 0 along x and y, None where the file does not say."""
+        """Micrometres per pixel of level 0 along x and y, None if unknown."""
         return self.header.mpp
 
     @property
     def magnification(self) -> float | None:
-        """Of the objective, None where the file does not say."""
+        """Magnification of the objective, None if unknown."""
         return self.header.magnification
 
     @property
     def bounds(self) -> tuple[int, int, int, int]:
-        """Left, top, width, height of the scanned part: all of it where the file does not say."""
+        """Left, top, width, height of the scanned region; the whole image if unknown."""
         return self.header.bounds or (0, 0, *self.dimensions)
 
     @property
@@ -105,33 +104,33 @@ class Image(Closable, ABC):
         return self.header.channels
 
     def tile_size(self, level: int) -> Size | None:
-        """Width and height of what is decoded at once, None where any region costs the same."""
-        return self.header.tiles[self._checked(level)]
+        """Width and height of a tile, None if the level is not divided into tiles."""
+        return self.header.tiles[self._check_level(level)]
 
     def get_best_level_for_downsample(self, downsample: float) -> int:
-        """The coarsest level that is at least as fine as ``downsample``."""
+        """Return the coarsest level that is at least as fine as ``downsample``."""
         finer = [i for i, d in enumerate(self.level_downsamples) if d <= downsample * (1 + 1e-9)]
         return max(finer, key=self.level_downsamples.__getitem__, default=0)
 
     def read_region(self, location: tuple[int, int], level: int, size: Size) -> Pixels:
-        """The pixels of a region, ``(h, w, C)`` uint8, background where it leaves the image.
+        """Return the pixels of a region, ``(h, w, C)`` uint8; background outside the image.
 
         Args:
-            location: left and top in level-0 pixels; the nearest pixel of ``level`` is taken.
-            level: 0 is the full resolution.
+            location: left and top in level-0 pixels, rounded to the nearest pixel of ``level``.
+            level: level to read; 0 is the full resolution.
             size: width and height in pixels of ``level``.
 
         The result may be a read-only view of an image in memory: copy it before changing it.
         """
-        level_width, level_height = self.header.levels[self._checked(level)]
+        level_width, level_height = self.header.levels[self._check_level(level)]
         (left, top), (width, height) = map(int, location), map(int, size)
         if level:
             downsample = self.level_downsamples[level]
             left, top = round(left / downsample), round(top / downsample)
         if width < 1 or height < 1:
             raise ImageError(
-                f"{self.name}: a region of {width} x {height} px holds nothing: "
-                "ask for at least 1 x 1 px"
+                f"{self.name}: a region of {width} x {height} px is empty: "
+                "request at least 1 x 1 px"
             )
         x0, y0 = max(left, 0), max(top, 0)
         x1, y1 = min(left + width, level_width), min(top + height, level_height)
@@ -144,19 +143,19 @@ class Image(Closable, ABC):
         return out
 
     def close(self) -> None:
-        """Let the file go; a later read opens it again."""
+        """Close the file; a later read opens it again."""
         with self._lock:
             self._handle = None
 
     @abstractmethod
     def _open(self) -> Any:
-        """What reading needs: a file, a decoded array. Called once, under the lock."""
+        """Return the handle for reading, a file or a decoded array; called under the lock."""
 
     @abstractmethod
     def _read(self, level: int, x: int, y: int, width: int, height: int) -> Pixels:
-        """A region in pixels of ``level`` that lies wholly inside it."""
+        """Read a region that lies inside the level, in pixels of the level."""
 
-    def _opened(self) -> Any:
+    def _get_handle(self) -> Any:
         handle = self._handle
         if handle is None:
             with self._lock:
@@ -165,10 +164,10 @@ class Image(Closable, ABC):
                 handle = self._handle
         return handle
 
-    def _checked(self, level: int) -> int:
+    def _check_level(self, level: int) -> int:
         if not 0 <= level < self.level_count:
             raise ImageError(
-                f"{self.name} has no level {level}: take one of 0 to {self.level_count - 1}"
+                f"{self.name} has no level {level}: choose from 0 to {self.level_count - 1}"
             )
         return level
 
@@ -190,12 +189,12 @@ _ALIVE: weakref.WeakSet[Image] = weakref.WeakSet()
 
 
 def _reopen_in_child() -> None:
-    # A forked worker shares the parent's file position, and a lock that another thread of the
-    # parent held at that moment would never open: both are made anew.
+    # A forked process shares the file position of its parent, and a lock that another thread of
+    # the parent held would never be released. The child gets a new handle and a new lock.
     for image in list(_ALIVE):
         image._handle = None
         image._lock = threading.RLock()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_reopen_in_child)

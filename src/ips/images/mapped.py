@@ -1,4 +1,4 @@
-"""Memory maps of files, without what was read of them staying in memory."""
+"""Memory maps of files that do not keep in memory what was read."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import numpy.typing as npt
 
 
 def release_pages(array: npt.NDArray[Any]) -> None:
-    """Hand back the pages of the map that ``array`` lies in; a later access brings them in again.
+    """Release the pages of the memory map behind ``array``; a later access loads them again.
 
-    Every page once touched counts as memory of this process until the map is closed, so reading
-    an image through would end with all of it held. Only for maps that nobody writes to: changes
-    that are not in the file would be lost.
+    Every page that was read counts as memory of this process until the map is closed, so reading a
+    whole image would keep all of it. Only for read-only maps: unsaved changes would be lost.
     """
     base: Any = array
     while isinstance(base, np.ndarray):

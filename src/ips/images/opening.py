@@ -1,4 +1,4 @@
-"""Which reader an image gets, by what the file holds."""
+"""Choose the reader of an image by the content of the file."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _SUFFIXES = {".bmp", ".btf", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", "
 
 
 def is_image(path: Path) -> bool:
-    """Whether a file of a folder is meant; one that is named is read whatever it is called."""
+    """Whether a file in a folder is an image, by its suffix; hidden files are not."""
     return path.is_file() and path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
 
 
 def open_image(source: str | os.PathLike[str] | npt.NDArray[Any]) -> Image:
-    """An image file, or an array ``(h, w)`` or ``(h, w, C)`` of uint8, to read regions from.
+    """Open an image file, or a uint8 array ``(h, w)`` or ``(h, w, C)``.
 
-    Reads the header only. Whole slides go to OpenSlide, other TIFFs to tifffile, ``.npy`` files
-    are memory-mapped, and the rest goes to Pillow.
+    Only the header is read. OpenSlide reads whole slides, tifffile other TIFFs, Pillow the rest;
+    ``.npy`` files are memory-mapped.
 
     >>> open_image(np.zeros((20, 30, 3), np.uint8)).dimensions
     (30, 20)
@@ -74,7 +74,7 @@ def _first_bytes(path: Path) -> bytes:
         raise ImageError(f"{path} does not exist: check the path") from error
     except OSError as error:
         raise ImageError(
-            f"{path} cannot be opened ({error.strerror}): check who may read it"
+            f"{path} cannot be opened ({error.strerror}): check its permissions"
         ) from error
     if not start:
         raise ImageError(f"{path} is empty: copy or export it again")

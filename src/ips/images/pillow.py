@@ -1,7 +1,7 @@
-"""PNG, JPEG, BMP, WebP and whatever else Pillow reads.
+"""PNG, JPEG, BMP, WebP and other formats that Pillow reads.
 
-These formats have no index of their parts, so the first read decodes the whole image and keeps
-it. Where that is too much, a tiled TIFF is the better file.
+These formats have no tiles, so the first read decodes the whole image and keeps it. If it does not
+fit into memory, convert it to a tiled TIFF.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ips.images.colour import over
 from ips.images.damage import decoding
 from ips.images.image import Header, Pixels
 
-#: Pillow warns of a "decompression bomb" at 0.09 gigapixels; honest images are larger than that.
+#: Pillow warns of a "decompression bomb" at 0.09 gigapixels; real images are larger than that.
 MAX_PIXELS = 2_000_000_000
 
 _GREY = {"1", "L", "LA", "La"}
@@ -28,9 +28,9 @@ _LIMIT_LOCK = threading.Lock()
 
 
 class PillowImage(WholeImage):
-    """An image that Pillow decodes, pixels as stored (an EXIF rotation is not applied).
+    """An image that Pillow decodes whole; an EXIF rotation is not applied.
 
-    Threads wait for the first read to decode; from then on they slice one array without a lock.
+    Threads wait while the first read decodes. After that they slice one array without a lock.
     """
 
     decoded_whole = True
@@ -53,8 +53,8 @@ class PillowImage(WholeImage):
 
 
 def _opened(path: Path) -> PILImage.Image:
-    """The file with its header read, refused if it is too large or not 8 bits deep."""
-    with _LIMIT_LOCK:  # Pillow's limit is global: lift it for this moment, and put it back
+    """Open a file and read its header; raise if it is too large or not 8 bits deep."""
+    with _LIMIT_LOCK:  # Pillow's limit is global: lift it and restore it
         limit, PILImage.MAX_IMAGE_PIXELS = PILImage.MAX_IMAGE_PIXELS, None
         try:
             with decoding(path.name):
@@ -62,27 +62,27 @@ def _opened(path: Path) -> PILImage.Image:
         except ImageError as error:
             if isinstance(error.__cause__, UnidentifiedImageError):
                 raise ImageError(
-                    f"{path.name} is of no known image format, or damaged: convert it to PNG, "
+                    f"{path.name} has no known image format, or is damaged: convert it to PNG, "
                     "JPEG or TIFF"
                 ) from error.__cause__
             raise
         finally:
             PILImage.MAX_IMAGE_PIXELS = limit
     width, height = image.size
-    # Pillow quietly drops half of the bits of a 16-bit colour PNG; only the raw mode tells.
+    # Pillow reduces a 16-bit colour PNG to 8 bits without a warning; only the raw mode shows it.
     raw = str(image.tile[0].args) if image.tile else ""
-    trouble = None
+    problem = None
     if width * height > MAX_PIXELS:
-        trouble = (
+        problem = (
             f"has {width} x {height} px, and {image.format} can only be decoded whole: "
             "convert it to a tiled TIFF"
         )
     elif image.mode in _DEEP or ";16" in raw:
         depth = "uint16" if "16" in image.mode + raw else {"I": "int32"}.get(image.mode, "float32")
-        trouble = (
+        problem = (
             f"is {depth}, but only 8-bit images are read: scale it to 0 to 255 and save it as uint8"
         )
-    if trouble:
+    if problem:
         image.close()
-        raise ImageError(f"{path.name} {trouble}")
+        raise ImageError(f"{path.name} {problem}")
     return image

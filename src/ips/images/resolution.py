@@ -1,4 +1,4 @@
-"""Reading at a resolution: by level, by micrometres per pixel or by magnification."""
+"""Read at a resolution given as a level, micrometres per pixel or a magnification."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from PIL import Image as PILImage
 from ips.errors import ImageError
 from ips.images.image import Image, Pixels, Size
 
-#: A level this close to the resolution asked for is read as it is. Scanners that all claim 40x
-#: differ by about as much, and resampling over such a difference costs sharpness and a finer read.
+#: A level this close to the requested resolution is read without resampling, which would cost
+#: sharpness and time. Scanners that all claim 40x differ by about as much.
 TOLERANCE = 0.02
 
 
@@ -22,28 +22,28 @@ def downsample_for(
     mpp: float | None = None,
     magnification: float | None = None,
 ) -> float:
-    """How many level-0 pixels wide a pixel is at the resolution asked for (level 0 by default).
+    """Return the level-0 pixels per pixel at the requested resolution, level 0 by default.
 
     ``mpp=0.5`` gives 2.0 for a slide that was scanned at 0.25 µm per pixel.
     """
-    if sum(asked is not None for asked in (level, mpp, magnification)) > 1:
+    if sum(value is not None for value in (level, mpp, magnification)) > 1:
         raise ImageError(
-            f"{image.name}: level={level}, mpp={mpp} and magnification={magnification} say the "
-            "same thing in three ways: give one of them"
+            f"{image.name}: level={level}, mpp={mpp} and magnification={magnification} are "
+            "three ways to give the resolution: give one of them"
         )
     if mpp is not None:
         return _by_mpp(image, mpp)
     if magnification is not None:
         return _by_magnification(image, magnification)
-    image.tile_size(level or 0)  # checks the level
+    image.tile_size(level or 0)  # raises if there is no such level
     return image.level_downsamples[level or 0]
 
 
 def read_at(image: Image, location: tuple[int, int], *, downsample: float, size: Size) -> Pixels:
-    """A region at any resolution: area averages of the coarsest level that is fine enough.
+    """Read a region at any resolution, averaged from the coarsest level that is fine enough.
 
     Args:
-        image: to read from.
+        image: image to read from.
         location: left and top in level-0 pixels.
         downsample: level-0 pixels per pixel of the result, from :func:`downsample_for`.
         size: width and height of the result.
@@ -69,7 +69,7 @@ def _by_mpp(image: Image, mpp: float) -> float:
             "use level= instead"
         )
     finest = sum(image.mpp) / 2
-    return _snapped(image, mpp / finest, f"mpp={mpp}", f"{finest:.4g} µm per pixel")
+    return _snap_to_level(image, mpp / finest, f"mpp={mpp}", f"{finest:.4g} µm per pixel")
 
 
 def _by_magnification(image: Image, magnification: float) -> float:
@@ -80,19 +80,19 @@ def _by_magnification(image: Image, magnification: float) -> float:
             "cannot be met: use mpp= or level= instead"
         )
     downsample = finest / magnification if magnification > 0 else 0.0
-    return _snapped(image, downsample, f"magnification={magnification}", f"{finest:g}x")
+    return _snap_to_level(image, downsample, f"magnification={magnification}", f"{finest:g}x")
 
 
-def _snapped(image: Image, downsample: float, asked: str, finest: str) -> float:
-    """``downsample``, or that of a level within the tolerance of it."""
+def _snap_to_level(image: Image, downsample: float, requested: str, finest: str) -> float:
+    """Return ``downsample``, or that of a level within the tolerance."""
     if not 0 < downsample < math.inf:
-        raise ImageError(f"{image.name}: {asked} is no resolution: give a number above 0")
+        raise ImageError(f"{image.name}: {requested} is not a resolution: give a number above 0")
     nearest = min(image.level_downsamples, key=lambda d: abs(d / downsample - 1))
     if abs(nearest / downsample - 1) <= TOLERANCE:
         return nearest
     if downsample < 1:
         raise ImageError(
-            f"{image.name}: {asked} is finer than the file, which has {finest}: "
-            "ask for that or coarser"
+            f"{image.name}: {requested} is finer than the file, which has {finest}: "
+            "request that or a coarser one"
         )
     return downsample

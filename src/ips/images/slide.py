@@ -15,18 +15,18 @@ from ips.images.tile_cache import CACHE_BYTES
 
 
 def vendor_of(path: Path) -> str | None:
-    """OpenSlide's word for the format of a file, None where it does not know it."""
+    """Return OpenSlide's name for the format of a file, None if it does not know the format."""
     with decoding(path.name):
         vendor: str | None = openslide.OpenSlide.detect_format(path)
     return vendor
 
 
 class SlideImage(Image):
-    """A whole slide; what the scanner left out is white.
+    """A whole slide; regions that were not scanned are white.
 
-    OpenSlide locks for itself, so threads read side by side from one handle and one tile cache.
-    It addresses level 0 in whole pixels, so a level whose factor is not a whole number comes
-    interpolated, shifted by less than half of its pixels.
+    OpenSlide is thread-safe, so threads share one handle and one tile cache. It takes locations in
+    whole level-0 pixels, so a level whose downsample is not an integer is interpolated, shifted by
+    less than half a pixel.
     """
 
     background = 255
@@ -35,7 +35,7 @@ class SlideImage(Image):
         self.path = path
         with decoding(path.name), openslide.OpenSlide(path) as slide:
             super().__init__(path.name, _header(slide))
-            # Some vendors write the factor into the file, and OpenSlide prefers that.
+            # Some vendors store the factors in the file, and OpenSlide prefers them.
             self.level_downsamples = tuple(slide.level_downsamples)
 
     def _open(self) -> openslide.OpenSlide:
@@ -45,7 +45,7 @@ class SlideImage(Image):
             return slide
 
     def _read(self, level: int, x: int, y: int, width: int, height: int) -> Pixels:
-        slide = self._opened()
+        slide = self._get_handle()
         downsample = self.level_downsamples[level]
         location = round(x * downsample), round(y * downsample)
         what = f"{self.name}: the region at {location} of level {level}"
@@ -53,12 +53,12 @@ class SlideImage(Image):
             with decoding(what):
                 region = slide.read_region(location, level, (width, height))
         except DamagedError:
-            # After its first error a handle fails for ever: the next read takes a new one. It is
-            # let go and not closed, since other threads may be reading from it.
+            # After an error every read of a handle fails, so the next read opens a new one. The old
+            # one is not closed, because other threads may be reading from it.
             with self._lock:
                 if self._handle is slide:
                     self._handle = None
-            # And the error may be another thread's: only a handle of our own tells.
+            # The error may be that of another thread, so try again with an own handle.
             with self._open() as own, decoding(what):
                 region = own.read_region(location, level, (width, height))
         return over(np.asarray(region), self.background)

@@ -1,7 +1,7 @@
 """TIFF, BigTIFF and OME-TIFF, tiled or stripped, with or without a pyramid.
 
-Only the tiles or strips that a region touches are decoded, and the last few are kept. A compressed
-TIFF of a single strip is therefore decoded whole, and refused where that is too much.
+Only the tiles or strips that a region overlaps are decoded, and the last few are cached. A
+compressed TIFF of a single strip is therefore decoded whole, and refused if it is too large.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ips.images.tiff_level import TiffLevel
 from ips.images.tiff_pyramid import pyramid
 from ips.images.tile_cache import CACHE_BYTES, TileCache
 
-# Rows of tiles worth holding: under a row of patches, and under the next one that overlaps it.
+# Rows of tiles to cache: those of a row of patches and of the next row, which may overlap it.
 _ROWS = 4
 
-logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # our own sentence tells what is wrong
+logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # errors are reported by us
 
 _RGB = (tifffile.PHOTOMETRIC.RGB, tifffile.PHOTOMETRIC.YCBCR)
 
@@ -32,16 +32,15 @@ _RGB = (tifffile.PHOTOMETRIC.RGB, tifffile.PHOTOMETRIC.YCBCR)
 class TiffImage(Image):
     """A TIFF read by tifffile and imagecodecs.
 
-    Threads share one file, whose position a lock guards, and one cache of decoded tiles; they
-    decode side by side.
+    Threads share one file, whose position is guarded by a lock, and one cache of decoded tiles.
+    They decode in parallel.
 
-    The background, which tiles that were never stored have too, is white in a tiled RGB pyramid:
-    that is a slide, and ``SlideImage`` gives the same pixels. In any other TIFF it is black, also
-    where ``SlideImage``, which knows slides only, would take it for white.
+    The background, which is also the value of tiles that are not stored, is white in a tiled RGB
+    pyramid (a slide, for which ``SlideImage`` gives the same pixels) and black in any other TIFF.
 
     Args:
-        path: the file.
-        cache_bytes: how many bytes of decoded tiles to keep.
+        path: file to read.
+        cache_bytes: bytes of decoded tiles to keep.
     """
 
     def __init__(self, path: Path, *, cache_bytes: int = CACHE_BYTES) -> None:
@@ -60,7 +59,7 @@ class TiffImage(Image):
         self.background = levels[0].background
 
     def close(self) -> None:
-        """Let the file go; a later read opens it again."""
+        """Close the file; a later read opens it again."""
         with self._lock:
             if self._handle is not None:
                 self._handle.close()
@@ -71,22 +70,22 @@ class TiffImage(Image):
             return _OpenTiff(self.path, cache_bytes=self._cache_bytes)
 
     def _read(self, level: int, x: int, y: int, width: int, height: int) -> Pixels:
-        handle: _OpenTiff = self._opened()
+        handle: _OpenTiff = self._get_handle()
         return handle.levels[level].read(
             (x, y), (width, height), cache=handle.cache, lock=self._lock
         )
 
 
 class _OpenTiff:
-    """A file that is open, and what was decoded from it."""
+    """An open file and its decoded tiles."""
 
     def __init__(self, path: Path, *, cache_bytes: int) -> None:
         file = tifffile.TiffFile(path)
-        # tifffile's objects point at each other, so only the collector would close the file, and
-        # with a warning; this closes it with the image that was reading.
+        # tifffile's objects refer to each other, so the garbage collector would close the file
+        # late and with a warning.
         self.close = weakref.finalize(self, file.close)
         self.levels = _levels(file, path.name)
-        # Patches are read row by row, so more than a few rows of tiles would be kept for nothing.
+        # Patches are read row by row, so caching more than a few rows of tiles is useless.
         rows = max(level.row_bytes for level in self.levels)
         self.cache = TileCache(limit=min(_ROWS * rows, cache_bytes))
 

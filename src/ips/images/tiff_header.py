@@ -1,4 +1,4 @@
-"""What a TIFF says about its scale: OME metadata first, the resolution tags otherwise."""
+"""Resolution of a TIFF: from OME metadata, or else from the resolution tags."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _PER_UNIT = {2: 25_400.0, 3: 10_000.0}  # ResolutionUnit: inch, centimetre
 
 
 def micrometres(file: Any) -> tuple[float, float] | None:
-    """Micrometres per pixel along x and y, None where the file does not say."""
+    """Return the micrometres per pixel along x and y, None if unknown."""
     pixels = _ome_element(file, "Pixels")
     if pixels is not None:
         sides = [_physical_size(pixels, axis) for axis in "XY"]
     else:
         sides = [_tag_size(file.pages.first, axis) for axis in "XY"]
     x, y = (side or None for side in sides)
-    x, y = x or y, y or x  # a file that states one side means square pixels
+    x, y = x or y, y or x  # one side alone means square pixels
     return None if x is None or y is None else (x, y)
 
 
 def magnification(file: Any) -> float | None:
-    """Of the objective in OME metadata, None where the file does not say."""
+    """Return the magnification of the objective in OME metadata, None if unknown."""
     objective = _ome_element(file, "Objective")
     stated = None if objective is None else objective.get("NominalMagnification")
     return float(stated) if stated else None

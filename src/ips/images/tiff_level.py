@@ -1,4 +1,4 @@
-"""One level of a TIFF: from the tiles or strips that a region touches to its pixels."""
+"""One level of a TIFF: decode the tiles or strips that a region overlaps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import tifffile
 
 from ips.errors import ImageError
-from ips.images.colour import ink_to_rgb, multiplied_over, over, palette_to_rgb
+from ips.images.colour import cmyk_to_rgb, over, palette_to_rgb, premultiplied_over
 from ips.images.damage import decoding
 from ips.images.image import Pixels, Size
 from ips.images.mapped import release_pages
@@ -19,22 +19,22 @@ from ips.images.tile_cache import TileCache
 
 _KIND = tifffile.PHOTOMETRIC
 _GREY = (_KIND.MINISBLACK, _KIND.MINISWHITE)
-_OLD_JPEG = 6  # the end of its image need not lie in the segment
-_JPEG = {_OLD_JPEG, 7, 33007, 34892}  # compressions that turn YCbCr into RGB as they decode
+_OLD_JPEG = 6  # the end marker need not be in the segment
+_JPEG = {_OLD_JPEG, 7, 33007, 34892}  # decoding converts YCbCr to RGB
 _JPEG_END = b"\xff\xd9"
-_ALPHA = (1, 2)  # ExtraSamples: colour already multiplied by opacity, or not
+_ALPHA = (1, 2)  # ExtraSamples: premultiplied and plain alpha
 _PLAIN_ALPHA = 2
 
 
 class TiffLevel:
-    """The pages of one level: a single one, or one for each channel.
+    """The pages of one level: a single page, or one per channel.
 
     Args:
-        pages: tifffile's pages.
-        size: width and height of the picture, less than the page's own where it is padded.
-        number: of the level, for messages.
-        name: of the file, for messages.
-        background: value of tiles that were never stored, and under transparent pixels.
+        pages: pages of tifffile.
+        size: width and height of the image, smaller than the page if that is padded.
+        number: number of the level, for messages.
+        name: name of the file, for messages.
+        background: value of tiles that are not stored, and behind transparent pixels.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class TiffLevel:
         self._planes = page.samplesperpixel if page.planarconfig == 2 else 1
         if any(len(p.databytecounts) < self._planes * self._tiles for p in pages):
             raise EOFError(f"the list of tiles of level {number} is too short")
-        # Plain bytes in one block are sliced where they lie, however large their strips are.
+        # Uncompressed contiguous bytes are memory-mapped, however large the strips are.
         self._plain = all(p.is_memmappable for p in pages)
         self._maps: list[Pixels] | None = None
         if not self._plain and width * height > MAX_PIXELS:
@@ -66,16 +66,16 @@ class TiffLevel:
                 f"{name} stores {width} x {height} px of level {number} in one piece, which can "
                 "only be decoded whole: convert it to a tiled TIFF"
             )
-        page.init_decode()  # is not safe from threads the first time
+        page.init_decode()  # its first call is not thread-safe
 
     @property
     def tile(self) -> Size | None:
-        """Width and height of a tile or strip, None where nothing needs decoding."""
+        """Width and height of a tile or strip, None if nothing needs decoding."""
         return None if self._plain else self._segment
 
     @property
     def row_bytes(self) -> int:
-        """Of the decoded tiles from the left edge to the right."""
+        """Bytes of one decoded row of tiles."""
         width, height = self._segment
         return int(self._columns * width * height) * self.channels
 
@@ -87,13 +87,13 @@ class TiffLevel:
     def read(
         self, location: tuple[int, int], size: Size, *, cache: TileCache, lock: RLock
     ) -> Pixels:
-        """A region inside the level; ``lock`` guards the file's position, not the decoding."""
+        """Read a region inside the level; ``lock`` guards the position in the file."""
         (x, y), (width, height) = location, size
         if self._plain:
             maps = self._mapped(lock)
             parts = [m[y : y + height, x : x + width] for m in maps]
             raw = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2)
-            pixels = np.array(self._colour(raw))  # a copy: it must not touch the map any more
+            pixels = np.array(self._colour(raw))  # a copy, independent of the map
             for mapped in maps:
                 release_pages(mapped)
             return pixels
@@ -103,7 +103,7 @@ class TiffLevel:
             for column in range(x // tile_width, -(-(x + width) // tile_width)):
                 segments = self._segments(row, column)
                 if not any(page.databytecounts[i] for page, i in segments):
-                    continue  # a sparse tile: nothing was stored
+                    continue  # a sparse tile is not stored
                 key = self._number, row, column
                 tile = cache.get(key, partial(self._decode, segments, key, lock))
                 left, top = column * tile_width, row * tile_height
@@ -114,7 +114,7 @@ class TiffLevel:
         return out
 
     def _segments(self, row: int, column: int) -> list[tuple[Any, int]]:
-        """The stored pieces of one tile as (page, number): several where channels lie apart."""
+        """Segments of one tile as (page, index): several if channels are stored separately."""
         index = row * self._columns + column
         stored = range(index, self._planes * self._tiles, self._tiles)
         return [(page, i) for page in self._pages for i in stored]
@@ -128,7 +128,7 @@ class TiffLevel:
             shape = next(part.shape for part in parts if part is not None)
             whole = [np.zeros(shape, np.uint8) if part is None else part for part in parts]
             raw = whole[0] if len(whole) == 1 else np.concatenate(whole, axis=2)
-            # A copy of its own, so that the cache counts what is really held.
+            # A copy, so that the cache counts the memory that is really used.
             return np.ascontiguousarray(self._colour(raw))
 
     def _decode_segment(self, page: Any, index: int, lock: RLock) -> Pixels | None:
@@ -137,22 +137,22 @@ class TiffLevel:
             return None
         file = page.parent.filehandle
         if offset + count > file.size:
-            raise EOFError("the file ends before it does")
+            raise EOFError("the file ends too early")
         with lock:
             file.seek(offset)
             data = file.read(count)
         tables, header = page.jpegtables, page.keyframe.jpegheader
-        # The decoder fills what is missing with grey and says nothing. Segments under a header
-        # that they share (Hamamatsu) are pieces of one JPEG and have no end of their own.
+        # The decoder silently fills missing data with grey. Segments that share a header
+        # (Hamamatsu) are pieces of one JPEG and have no end marker.
         whole = self._page.compression in _JPEG - {_OLD_JPEG} and header is None
         if whole and not data.rstrip(b"\0").endswith(_JPEG_END):
-            raise EOFError("its JPEG breaks off")
+            raise EOFError("its JPEG data is incomplete")
         decoded, *_ = page.decode(data, index, jpegtables=tables, jpegheader=header)
-        pixels: Pixels = decoded[0]  # (h, w, samples) of the only layer in depth
+        pixels: Pixels = decoded[0]  # (h, w, samples)
         return pixels
 
     def _mapped(self, lock: RLock) -> list[Pixels]:
-        """A memory map of each page, ``(h, w, samples)``."""
+        """Memory maps of the pages, ``(h, w, samples)`` each."""
         with lock:
             if self._maps is None:
                 page, samples = self._page, self._page.samplesperpixel
@@ -164,24 +164,24 @@ class TiffLevel:
                         p.parent.filehandle.memmap_array("u1", shape, offset=p.dataoffsets[0])
                         for p in self._pages
                     ]
-                arrays = [np.asarray(m) for m in maps]  # slices of them are quicker
+                arrays = [np.asarray(m) for m in maps]  # slicing plain arrays is faster
                 self._maps = [a.transpose(1, 2, 0) if apart else a for a in arrays]
             return self._maps
 
     def _colour(self, raw: Pixels) -> Pixels:
-        """Grey or RGB from the samples as they are stored."""
+        """Convert stored samples to grey or RGB."""
         page = self._page
         if page.photometric == _KIND.PALETTE:
             return palette_to_rgb(raw, page.colormap)
         if page.photometric == _KIND.SEPARATED:
-            return ink_to_rgb(raw)
+            return cmyk_to_rgb(raw)
         if page.photometric == _KIND.MINISWHITE:
             return 255 - raw
         if self._samples == self.channels:
             return raw
         if page.extrasamples[0] == _PLAIN_ALPHA:
             return over(raw, self.background)
-        return multiplied_over(raw, self.background)
+        return premultiplied_over(raw, self.background)
 
     def _refuse_unreadable(self) -> None:
         page, samples, kind = self._page, self._samples, self._page.photometric
@@ -201,6 +201,6 @@ class TiffLevel:
         }
         if samples not in readable.get(kind, set()):
             raise ImageError(
-                f"{self._name} holds {samples} channels as {_KIND(kind).name}: only grey, RGB, "
+                f"{self._name} has {samples} channels as {_KIND(kind).name}: only grey, RGB, "
                 "palette and CMYK TIFFs are read, convert it to one of them"
             )

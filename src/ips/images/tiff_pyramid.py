@@ -1,4 +1,4 @@
-"""Which pages of a TIFF are the levels of its image: SubIFDs or pages, exact or padded."""
+"""Find the levels of a TIFF image: SubIFDs or pages, with or without padding."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ips.images.image import Size
 
 
 def pyramid(series: list[Any], name: str) -> list[tuple[list[Any], Size]]:
-    """The pages (one per channel plane) and the true size of each level, the finest first."""
+    """Return the pages (one per channel plane) and the size without padding of each level."""
     first = series[0]
     levels = [(_planes(first, name), _size(first))]
     others = [level for one in series for level in one.levels if level is not first]
@@ -26,25 +26,25 @@ def _size(series: Any) -> Size:
 
 
 def _planes(series: Any, name: str) -> list[Any]:
-    """The pages that make up one picture; a stack of several pictures is an error."""
+    """Return the pages of one image; raise if they are a stack of several images."""
     axes, shape = series.get_axes(squeeze=True), series.get_shape(squeeze=True)
     pages = list(series)
     channels = dict(zip(axes, shape, strict=True)).get("C", 1)
-    # Colour is in one page of several samples, or in a page for each channel.
+    # Colour is one page with several samples, or one page per channel.
     expected = 1 if series.keyframe.samplesperpixel > 1 else channels
     if set(axes) - set("YXSC") or None in pages or len(pages) != expected:
         raise ImageError(
-            f"{name} holds a stack of images (axes {axes}, shape {tuple(shape)}): save one of "
+            f"{name} is a stack of images (axes {axes}, shape {tuple(shape)}): save one of "
             "them as (height, width, channels)"
         )
     return pages
 
 
 def _level_size(first: Any, level: Any) -> Size | None:
-    """Size of ``level`` without padding, None if it is not a smaller copy of ``first``."""
-    alike = level.axes == first.axes and level.dtype == first.dtype
-    # Labels, macros and thumbnails are stripped, levels are tiled or marked as reduced.
-    if not alike or not (level.keyframe.is_tiled == first.keyframe.is_tiled or _reduced(level)):
+    """Return the size of ``level`` without padding, None if it is not a reduced ``first``."""
+    same = level.axes == first.axes and level.dtype == first.dtype
+    # Labels, macros and thumbnails have strips; levels have tiles or are marked as reduced.
+    if not same or not (level.keyframe.is_tiled == first.keyframe.is_tiled or _reduced(level)):
         return None
     (width, height), (w, h) = _size(first), _size(level)
     if w >= width or h >= height:
@@ -52,15 +52,15 @@ def _level_size(first: Any, level: Any) -> Size | None:
     downsample = (width / w + height / h) / 2
     if abs(width / downsample - w) <= 1 and abs(height / downsample - h) <= 1:
         return w, h
-    # Some writers (ASAP, hence CAMELYON16) halve the image and pad each level to whole tiles:
-    # taking the padding for picture would shift whatever lies far from the top left.
+    # Some writers (ASAP, for CAMELYON16) halve the image and pad each level to whole tiles. With
+    # the padding, the scale would be wrong and regions far from the top left would be shifted.
     halvings = 1
     while width > w << halvings or height > h << halvings:
         halvings += 1
-    true = -(-width // 2**halvings), -(-height // 2**halvings)
+    exact = -(-width // 2**halvings), -(-height // 2**halvings)
     tile = level.keyframe.tilewidth, level.keyframe.tilelength
-    padded = all(t and -(-s // t) * t == p for s, t, p in zip(true, tile, (w, h), strict=True))
-    return true if padded else None
+    padded = all(t and -(-s // t) * t == p for s, t, p in zip(exact, tile, (w, h), strict=True))
+    return exact if padded else None
 
 
 def _reduced(level: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The decoded tiles of one file that were used last, bounded by their bytes."""
+"""Cache of the most recently used tiles of one file, bounded in bytes."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ CACHE_BYTES = 64 * 2**20
 
 
 class TileCache:
-    """Least recently used tiles go first; shared by all threads of a handle.
+    """A thread-safe cache that drops the least recently used tiles.
 
-    The latest tile stays even if it alone exceeds ``limit``: a file of one enormous strip would
-    otherwise be decoded anew for every patch.
+    The latest tile stays even if it alone exceeds ``limit``. Otherwise a file of one huge strip
+    would be decoded again for every patch.
     """
 
     def __init__(self, *, limit: int = CACHE_BYTES) -> None:
         self.limit = limit
-        self.held = 0
+        self.nbytes = 0
         self._tiles: OrderedDict[Hashable, Pixels] = OrderedDict()
-        self._coming: dict[Hashable, Future[Pixels]] = {}
+        self._pending: dict[Hashable, Future[Pixels]] = {}
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, decode: Callable[[], Pixels]) -> Pixels:
-        """The tile ``key``, from ``decode`` if it is not held.
+        """Return the tile ``key``; call ``decode`` if it is not cached.
 
-        Decoding happens outside the lock, so that threads decode side by side; one that misses a
-        tile which another is decoding waits for that one's result, or its error.
+        Threads decode in parallel, outside the lock. A thread that needs a tile which another one
+        is decoding waits for its result or error.
         """
         with self._lock:
             tile = self._tiles.get(key)
             if tile is not None:
                 self._tiles.move_to_end(key)
                 return tile
-            theirs = self._coming.get(key)
-            if theirs is None:
-                ours = self._coming[key] = Future()
-        if theirs is not None:
-            return theirs.result()
+            pending = self._pending.get(key)
+            if pending is None:
+                future = self._pending[key] = Future()
+        if pending is not None:
+            return pending.result()
         try:
             tile = decode()
         except BaseException as error:
             with self._lock:
-                del self._coming[key]
-            ours.set_exception(error)
+                del self._pending[key]
+            future.set_exception(error)
             raise
         with self._lock:
-            del self._coming[key]
+            del self._pending[key]
             self._tiles[key] = tile
-            self.held += tile.nbytes
-            while self.held > self.limit and len(self._tiles) > 1:
+            self.nbytes += tile.nbytes
+            while self.nbytes > self.limit and len(self._tiles) > 1:
                 _, oldest = self._tiles.popitem(last=False)
-                self.held -= oldest.nbytes
-        ours.set_result(tile)
+                self.nbytes -= oldest.nbytes
+        future.set_result(tile)
         return tile

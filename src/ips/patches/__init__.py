@@ -1,4 +1,19 @@
-"""An image, or a stored feature file, as a bag of patches that can be read by index."""
+"""An image, an array or a feature file as a bag of patches that can be read by index.
+
+::
+
+    source.py          PatchSource, its parts, and patches in memory
+    opening.py         open_patches opens any file
+    grid.py            positions of patches on a regular grid
+    image.py           patches of an image
+    features.py        features of a stored file; layouts.py: the layouts of several tools
+    feature_writer.py  write features
+    subset.py          some patches of another source
+    tissue.py          which patches of a slide contain tissue
+    thumbnail.py       a small picture of the whole image
+    prefetch.py        read patches in the background
+    batch.py           patches of several images in one tensor
+"""
 
 from ips.patches.batch import pad
 from ips.patches.feature_writer import FeatureWriter

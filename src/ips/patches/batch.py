@@ -1,6 +1,6 @@
-"""Images have different numbers of patches: side by side in one tensor, with a mask.
+"""Pad images with different numbers of patches to one tensor with a mask.
 
-Letters: B images, N patches of the image that has most.
+Letters: B images, N patches of the image with the most.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from torch import Tensor
 
 
 def pad(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Stack ``(n_b, ...)`` of each image into ``(B, N, ...)``, zeros where there is nothing.
+    """Stack the rows ``(n_b, ...)`` of each image to ``(B, N, ...)``, padded with zeros.
 
     Returns:
-        the padded tensor, and its mask ``(B, N)``: True where there is something.
+        the padded tensor, and its mask ``(B, N)``: False for padding.
 
     >>> padded, mask = pad([torch.ones(2, 3), torch.ones(1, 3)])
     >>> padded.shape, mask.tolist()
     (torch.Size([2, 2, 3]), [[True, True], [True, False]])
     """
-    if len(rows) == 1:  # nothing to fill up, and a table of a huge image is not copied
+    if len(rows) == 1:  # no padding, and no copy of the table of a huge image
         return rows[0].unsqueeze(0), rows[0].new_ones(1, len(rows[0]), dtype=torch.bool)
     counts = torch.tensor([len(row) for row in rows], device=rows[0].device)
     N = int(counts.max())

@@ -1,9 +1,8 @@
-"""A stored feature file as a bag of patches, read by rows, in the layouts of the field.
+"""A feature file as a bag of patches that is read row by row.
 
-Features of CLAM, TRIDENT and STAMP, of the paper's authors and of ``FeatureWriter`` are read as
-they are; ``layouts`` says how each is told apart. Nothing but names and shapes is read until rows
-are asked for, and then only those.
-Letters: N patches of an image, D features, k patches asked for.
+Files of CLAM, TRIDENT, STAMP, the authors of the paper and ``FeatureWriter`` are supported; see
+``layouts``. Opening a file reads only names and shapes, and ``read`` only the requested rows.
+Letters: N patches of an image, D features, k requested patches.
 """
 
 from __future__ import annotations
@@ -29,36 +28,36 @@ from ips.errors import PatchError
 from ips.patches import layouts
 from ips.patches.source import Coords, Indices, Part, PatchSource, as_index
 
-# One lock for all files costs nothing: the HDF5 library itself does one call at a time. Held over
+# One lock for all files costs nothing, because HDF5 serialises its calls anyway. It is held during
 # a fork, so that no child starts with the library in the middle of a read.
-_reading = threading.Lock()
+_hdf5_lock = threading.Lock()
 if sys.platform != "win32":
     os.register_at_fork(
-        before=_reading.acquire,
-        after_in_parent=_reading.release,
-        after_in_child=_reading.release,
+        before=_hdf5_lock.acquire,
+        after_in_parent=_hdf5_lock.release,
+        after_in_child=_hdf5_lock.release,
     )
 
-# Room for the chunks that rows next to each other lie in: 6 MB for 100,000 x 2,048 floats as h5py
-# chunks them by itself. With less, a compressed file is decompressed anew for every read.
+# Bytes of cached chunks. Neighbouring rows lie in chunks of 6 MB if h5py chunks 100,000 x 2,048
+# floats by itself; with less, a compressed file would be decompressed again for every read.
 _CHUNK_CACHE = 16 * 2**20
 
-# Rows read at a time: bounds what is held besides the rows asked for.
+# Rows read at a time: bounds the memory beyond the requested rows.
 _SLICE_ROWS = 1024
 
 
 class FeatureBag(PatchSource):
     """The features of one image in an HDF5 file: a ``PatchSource`` of shape ``(D,)``.
 
-    The file is checked here and closed again; it is opened at the first ``read``, once per
-    process, and stays open until ``close``.
+    The constructor checks the file and closes it again. The first ``read`` opens it, once per
+    process, and it stays open until ``close``.
 
     Args:
-        path: the file.
-        group: the slide, in a file of the paper authors' layout. Their ``pos`` is a running
-            position without a grid, so ``coords`` are one row ``(pos, 0)`` and ``extent`` is None.
-        mpp: micrometres per full-resolution pixel of the slide, needed for the ``coords`` of
-            files that count in micrometres (STAMP); without it their features can still be read.
+        path: feature file.
+        group: group of the slide in a file of the paper's authors. Their ``pos`` is a sequence
+            number without a grid, so ``coords`` are ``(pos, 0)`` and ``extent`` is None.
+        mpp: micrometres per full-resolution pixel of the slide. Files with coordinates in
+            micrometres (STAMP) need it for ``coords``, but not for their features.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class FeatureBag(PatchSource):
         self.name = self.path.name if group is None else f"{self.path.name}::{group}"
         if mpp is not None and not (math.isfinite(mpp) and mpp > 0):
             raise PatchError(f"{self.name}: mpp={mpp}, expected micrometres per pixel above 0")
-        with _reading, _opened(self.path) as file:
+        with _hdf5_lock, _opened(self.path) as file:
             self.layout = layouts.inspect(file, group=group, name=self.name)
         self.mpp: float | None = mpp or self.layout.attributes.get("mpp")
         self.shape = (self.layout.width,)
@@ -81,12 +80,12 @@ class FeatureBag(PatchSource):
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What the extracting tool noted in the file: encoder, patch size and so on."""
+        """Attributes that the extracting tool stored: encoder, patch size and so on."""
         return self.layout.attributes
 
     @property
     def label(self) -> int | None:
-        """Class of the slide, in the paper authors' layout."""
+        """Class of the slide, in a file of the paper's authors."""
         label = self.attributes.get("label") if self.layout.kind == "ips-paper" else None
         return None if label is None else int(label)
 
@@ -100,7 +99,7 @@ class FeatureBag(PatchSource):
         return self.layout.count
 
     def read(self, indices: Indices) -> Tensor:
-        """Only these rows, in this order: ``(k, D)`` in the precision of the file."""
+        """Return only these rows, in this order: ``(k, D)`` in the precision of the file."""
         index = as_index(indices, len(self), self.name).numpy()
         wanted, back = np.unique(index, return_inverse=True)
         with self._array(self.layout.features) as features:
@@ -109,11 +108,11 @@ class FeatureBag(PatchSource):
         return torch.from_numpy(rows if in_order else rows[back])  # (k, D)
 
     def close(self) -> None:
-        """Let the file go; a later read opens it again."""
-        with _reading:
+        """Close the file; a later read opens it again."""
+        with _hdf5_lock:
             if self._file is not None and self._process == os.getpid():
                 self._file.close()
-            self._file = None  # A handle from before a fork is the parent's to close.
+            self._file = None  # a handle from before a fork belongs to the parent
 
     @cached_property
     def coords(self) -> Coords:
@@ -135,10 +134,10 @@ class FeatureBag(PatchSource):
 
     @contextmanager
     def _array(self, key: str) -> Iterator[h5py.Dataset]:
-        """The array of that name, ours alone until the block ends."""
-        with _reading:
+        """The array ``key``, locked until the block ends."""
+        with _hdf5_lock:
             if self._file is None or self._process != os.getpid():
-                self._file = None  # A handle from before a fork goes first: it is not ours.
+                self._file = None  # drop a handle from before a fork
                 self._file, self._process = _open(self.path), os.getpid()
             try:
                 yield self._file[key]
@@ -156,7 +155,7 @@ class FeatureBag(PatchSource):
 def open_features(
     path: str | Path, *, group: str | None = None, mpp: float | None = None
 ) -> FeatureBag:
-    """The bag of features in ``path``, whichever tool wrote it.
+    """Open a feature file of any supported tool.
 
     >>> open_features("slide_017.h5", mpp=0.25)  # doctest: +SKIP
     >>> open_features("train.h5::normal_001")  # doctest: +SKIP
@@ -167,7 +166,7 @@ def open_features(
 
 
 def split_address(path: str | Path) -> tuple[Path, str | None]:
-    """File and group of ``file.h5::group``; a path without a group gives None.
+    """Split ``file.h5::group`` into file and group; the group may be None.
 
     >>> split_address("train.h5::normal_001")[1]
     'normal_001'
@@ -177,11 +176,11 @@ def split_address(path: str | Path) -> tuple[Path, str | None]:
 
 
 def groups(path: str | Path) -> list[str]:
-    """The slides in a file of the paper authors' layout, one group each."""
-    with _reading, _opened(Path(path)) as file:
+    """List the slides in a file of the paper's authors, one group each."""
+    with _hdf5_lock, _opened(Path(path)) as file:
         found = layouts.slides(file)
     if not found:
-        raise PatchError(f"{Path(path).name}: no group with img and pos: it is one bag, open it")
+        raise PatchError(f"{Path(path).name}: no group with img and pos: open it without a group")
     return found
 
 
@@ -201,15 +200,15 @@ def check_widths(sources: Iterable[PatchSource]) -> int:
                 f"{bag.shape[0]}: they come from different encoders, keep one per folder"
             )
     if first is None:
-        raise PatchError("there is no feature file to take the width of: check the folder")
+        raise PatchError("there is no feature file: check the folder")
     return first.shape[0]
 
 
 def read_rows(array: h5py.Dataset, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """``rows``, ascending and each once, of an ``(N, D)`` or ``(1, N, D)`` array.
+    """Read ``rows``, ascending and unique, of an ``(N, D)`` or ``(1, N, D)`` array.
 
-    Rows of one chunk come in one slice, since HDF5 reads or decompresses the chunk as a whole
-    anyway; so do those of neighbouring chunks. Chunks without a row asked for are not touched.
+    Rows of one chunk or of neighbouring chunks are read as one slice, because HDF5 reads or
+    decompresses a chunk as a whole anyway. Chunks without a requested row are not read.
     """
     chunk = array.chunks[-2] if array.chunks else 1
     most = chunk * max(1, _SLICE_ROWS // chunk)
@@ -220,7 +219,7 @@ def read_rows(array: h5py.Dataset, rows: npt.NDArray[np.int64]) -> npt.NDArray[A
         if len(run):
             start, stop = int(run[0]), int(run[-1]) + 1
             here = np.s_[0, start:stop] if array.ndim == 3 else np.s_[start:stop]
-            if len(run) == stop - start:  # all of them: straight to their place
+            if len(run) == stop - start:  # without gaps: read into place
                 array.read_direct(out, here, np.s_[done : done + len(run)])
             else:
                 out[done : done + len(run)] = array[here][run - start]
@@ -235,18 +234,15 @@ def _open(path: Path) -> h5py.File:
         return h5py.File(path, "r", rdcc_nbytes=_CHUNK_CACHE)
     except OSError as error:
         raise PatchError(
-            f"{path}: not an HDF5 file, or one that was cut short ({error}): copy or extract it "
-            f"again"
+            f"{path}: not an HDF5 file, or an incomplete one ({error}): copy or extract it again"
         ) from error
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[h5py.File]:
-    """``path`` for the length of a look at its names and shapes."""
+    """Open ``path`` to inspect names and shapes."""
     with _open(path) as file:
         try:
             yield file
         except (OSError, RuntimeError, KeyError) as error:
-            raise PatchError(
-                f"{path}: damaged inside ({error}): copy or extract it again"
-            ) from error
+            raise PatchError(f"{path}: damaged ({error}): copy or extract it again") from error

@@ -1,8 +1,8 @@
-"""Where the patches of an image are: a regular grid of any patch size and stride.
+"""Positions of the patches of an image: a regular grid of any patch size and stride.
 
-Patches are numbered row by row from the top left. What happens at the right and bottom edge is a
-choice: ``drop`` keeps only patches that lie wholly inside the image; ``pad`` adds the last row and
-column so that every pixel is covered, and what lies beyond the image is background.
+Patches are numbered row by row from the top left. At the right and bottom edge, ``drop`` keeps only
+patches that lie inside the image, and ``pad`` adds a last row and column that cover every pixel and
+are filled with background.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Grid:
         if self.edge == "drop" and self.patch > min(self.width, self.height):
             raise PatchError(
                 f"a patch of {self.patch} px does not fit into an image of "
-                f"{self.width} x {self.height} px: take smaller patches, or pad the edge"
+                f"{self.width} x {self.height} px: use smaller patches, or pad the edge"
             )
 
     def _count(self, side: int) -> int:
         span = max(side - self.patch, 0)
         if self.edge == "drop":
             return span // self.stride + 1
-        # Where the stride leaves gaps, the last patch may start beyond the image: it has none.
+        # If the stride leaves gaps, the last patch could start outside the image: leave it out.
         return min(-(-span // self.stride) + 1, -(-side // self.stride))
 
     @property

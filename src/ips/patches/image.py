@@ -1,6 +1,6 @@
-"""The patches of an image file, read from it when they are asked for.
+"""The patches of an image file, read on request.
 
-Letters: N patches of an image, C channels, k patches asked for.
+Letters: N patches of an image, C channels, k requested patches.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ from ips.patches.thumbnail import shrink_image
 
 
 class ImagePatches(PatchSource):
-    """A :class:`~ips.patches.source.PatchSource` over a regular grid on an image.
-
-    The grid covers the part that was scanned, where the file says which that is.
+    """The patches on a regular grid over the scanned region of an image.
 
     Args:
-        image: to read from.
+        image: image to read from.
         patch_size: side of a patch in pixels at the reading resolution.
-        stride: from patch to patch in the same pixels, ``patch_size`` by default.
+        stride: distance between patches in the same pixels, ``patch_size`` by default.
         downsample: level-0 pixels per pixel of a patch, from :func:`ips.images.downsample_for`.
         edge: ``drop`` patches that leave the image, or ``pad`` them with background.
     """
@@ -80,12 +78,12 @@ class ImagePatches(PatchSource):
         return len(self.grid)
 
     def read(self, indices: Indices) -> Tensor:
-        """Only these patches, in this order: ``(k, C, h, w)`` uint8."""
+        """Return only these patches, in this order: ``(k, C, h, w)`` uint8."""
         index = as_index(indices, len(self), self.name).numpy()
         corners = self.coords[index]  # (k, 2)
-        if isinstance(self.image, WholeImage) and self._plain_slices(corners):
+        if isinstance(self.image, WholeImage) and self._are_slices(corners):
             patches = _gather(self.image.pixels, corners, self.patch_size)
-            self.image.was_read()
+            self.image.release()
             return torch.from_numpy(patches)
         out = np.empty((len(index), *self.shape), dtype=np.uint8)  # (k, C, h, w)
         size = self.patch_size, self.patch_size
@@ -96,15 +94,15 @@ class ImagePatches(PatchSource):
         return torch.from_numpy(out)
 
     def close(self) -> None:
-        """Let the file go; a later read opens it again."""
+        """Close the file; a later read opens it again."""
         self.image.close()
 
-    def _plain_slices(self, corners: Coords) -> bool:
+    def _are_slices(self, corners: Coords) -> bool:
         inside = corners + self.patch_size <= self.image.dimensions  # (k, 2)
         return self.downsample == 1 and len(corners) > 0 and bool(inside.all())
 
     def _file_order(self, corners: Coords) -> list[int]:
-        """Positions in ``corners`` tile by tile, so that each tile is decoded only once."""
+        """Order ``corners`` tile by tile, so that each tile is decoded only once."""
         level = self.image.get_best_level_for_downsample(self.downsample)
         tile = self.image.tile_size(level)
         if tile is None:
@@ -116,17 +114,17 @@ class ImagePatches(PatchSource):
 
 
 def _grid_size(image: Image, downsample: float) -> tuple[int, int]:
-    """Width and height of the scanned part in pixels at the reading resolution."""
+    """Width and height of the scanned region in pixels at the reading resolution."""
     _, _, width, height = image.bounds
     level = image.get_best_level_for_downsample(downsample)
     if downsample == image.level_downsamples[level] and (width, height) == image.dimensions:
         return image.level_dimensions[level]
-    # A last part of a pixel is left out; the small term undoes the rounding of divisions.
+    # The last fraction of a pixel is dropped; the small term compensates rounding errors.
     return int(width / downsample + 1e-6), int(height / downsample + 1e-6)
 
 
 def _gather(pixels: npt.NDArray[np.uint8], corners: Coords, side: int) -> npt.NDArray[np.uint8]:
-    """Patches of an array in one step instead of k: ``(k, C, h, w)``."""
+    """Cut k patches from an array in one step: ``(k, C, h, w)``."""
     x, y = corners.T
     windows = sliding_window_view(pixels, (side, side), axis=(0, 1))  # (h', w', C, side, side)
     return np.ascontiguousarray(windows[y, x])

@@ -1,13 +1,13 @@
-"""How features lie in an HDF5 file: what each tool calls its arrays, and the unit it counts in.
+"""Layouts of feature files: the names and units that each tool uses in HDF5.
 
     clam        features (N, D)     coords (N, 2) in full-resolution pixels, no attributes
     trident     features (N, D)     coords (N, 2) in full-resolution pixels, patch_size_level0
-    stamp       feats (N, D)        coords (N, 2) in micrometres, tile_size_um; before that in
-                                    pixels of a tile, 224 px for 256 µm
-    ips-paper   <slide>/img (N, D)  <slide>/pos (N,), a running position; label on the group
-    ips         what ``FeatureWriter`` writes: trident's names, with unit, mpp and encoder
+    stamp       feats (N, D)        coords (N, 2) in micrometres, tile_size_um; in older versions
+                                    in pixels of a tile, 224 px for 256 µm
+    ips-paper   <slide>/img (N, D)  <slide>/pos (N,), a sequence number; label on the group
+    ips         written by ``FeatureWriter``: names of trident, with unit, mpp and encoder
 
-A layout is read from names, shapes and attributes alone; no features are touched.
+The layout follows from names, shapes and attributes; no features are read.
 Letters: N patches of an image, D features.
 """
 
@@ -31,17 +31,17 @@ _NAMES = (("features", "coords"), ("feats", "coords"), ("img", "pos"))
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the arrays of one bag are in its file and what they mean.
+    """Position and meaning of the arrays of one bag in a file.
 
     Args:
-        kind: the tool whose layout it is.
+        kind: tool that defined the layout.
         features: path of the ``(N, D)`` array inside the file.
         coords: path of the coordinates inside the file.
-        count: N.
-        width: D.
-        microns: micrometres per unit of the coordinates; None where they count pixels.
-        side: of a patch, in full-resolution pixels, or in micrometres where ``microns`` is set.
-        attributes: everything the tool noted beside the arrays, as plain values.
+        count: number of patches, N.
+        width: number of features, D.
+        microns: micrometres per unit of the coordinates; None if the unit is pixels.
+        side: side of a patch in full-resolution pixels, or in micrometres if ``microns`` is set.
+        attributes: all attributes that the tool stored, as plain values.
     """
 
     kind: Kind
@@ -55,7 +55,7 @@ class Layout:
 
 
 def inspect(file: h5py.File, *, group: str | None, name: str) -> Layout:
-    """The layout of ``file``, or of one group in it; ``name`` is what messages call it."""
+    """Return the layout of ``file``, or of one group in it; messages call it ``name``."""
     root = _root(file, group=group, name=name)
     names = next((pair for pair in _NAMES if all(_is_array(root, key) for key in pair)), None)
     if names is None:
@@ -88,7 +88,7 @@ def inspect(file: h5py.File, *, group: str | None, name: str) -> Layout:
 
 
 def slides(file: h5py.File) -> list[str]:
-    """Groups of the paper authors' layout, sorted by name."""
+    """Groups in the layout of the paper's authors, sorted by name."""
     return sorted(
         key
         for key, item in file.items()
@@ -100,7 +100,7 @@ def _root(file: h5py.File, *, group: str | None, name: str) -> h5py.Group:
     if group is None:
         return file
     if not isinstance(file.get(group), h5py.Group):
-        raise PatchError(f"{name}: no group {group!r} in this file, it holds {_listing(file)}")
+        raise PatchError(f"{name}: no group {group!r} in this file, only {_listing(file)}")
     return file[group]
 
 
@@ -112,7 +112,7 @@ def _unknown(root: h5py.Group, name: str) -> PatchError:
     found = slides(root)
     if found:
         return PatchError(
-            f"{name}: holds {len(found)} slides, one group each: name one of them, "
+            f"{name}: contains {len(found)} slides, one group each: name one of them, "
             f"as in {name}::{found[0]}"
         )
     return PatchError(
@@ -128,7 +128,7 @@ def _listing(group: h5py.Group) -> str:
 
 
 def _shape(features: h5py.Dataset, coords: h5py.Dataset, name: str) -> tuple[int, int]:
-    """N and D, checked; some tools keep a leading axis of one image."""
+    """Check the shapes and return N and D; some tools add a leading axis of length 1."""
     shape, places = features.shape, coords.shape
     if not (len(shape) == 2 or (len(shape) == 3 and shape[0] == 1)) or features.dtype.kind != "f":
         raise PatchError(
@@ -162,13 +162,13 @@ def _kind(features: str, attributes: dict[str, Any]) -> Kind:
 def _units(
     kind: Kind, attributes: dict[str, Any], coords: h5py.Dataset, name: str
 ) -> tuple[float | None, float | None]:
-    """``microns`` and ``side`` of a ``Layout``."""
+    """Return ``microns`` and ``side`` of a ``Layout``."""
     unit = attributes.get("unit")
     if unit in (None, "px") and kind != "stamp":
         return None, attributes.get("patch_size_level0")
     if unit == "um" or (unit is None and "tile_size_um" in attributes):
         return 1.0, attributes.get("tile_size_um", attributes.get("tile_size"))
-    # STAMP before it counted in µm: pixels of tiles, 224 of which are 256 µm.
+    # Older versions of STAMP count in pixels of tiles: 224 px are 256 µm.
     if unit in (None, "px") and round(attributes.get("tile_size") or _stride(coords)) == 224:
         return 256 / 224, 256.0
     expected = "um, or px of tiles of 224" if kind == "stamp" else "px or um"
@@ -179,13 +179,13 @@ def _units(
 
 
 def _stride(coords: h5py.Dataset) -> float:
-    """Smallest step between two columns or rows of patches, 0 for a single patch."""
+    """Smallest distance between two columns or rows of patches, 0 for a single patch."""
     steps = [np.diff(np.unique(axis)) for axis in coords[()].reshape(-1, 2).T]
     return float(min((step.min() for step in steps if len(step)), default=0))
 
 
 def _plain(value: Any) -> Any:
-    """An attribute as Python's own types; TRIDENT writes None as the word."""
+    """Convert an attribute to a plain Python value; TRIDENT writes None as a string."""
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
     if isinstance(value, np.generic | np.ndarray):

@@ -1,4 +1,4 @@
-"""Any file we read, as patches."""
+"""Open any supported file as patches."""
 
 from __future__ import annotations
 
@@ -27,19 +27,18 @@ def open_patches(
     edge: Edge = "drop",
     slide_mpp: float | None = None,
 ) -> PatchSource:
-    """The patches of an image of any size, none of them in memory until it is read.
+    """Open the patches of an image of any size; none is in memory until it is read.
 
     Args:
-        source: an image, slide or HDF5 feature file, an array ``(h, w)`` or ``(h, w, C)`` of
-            uint8, or an open image. Features have been cut already: for them only ``slide_mpp``
-            counts.
-        patch_size: side of a patch in pixels at the resolution that is read.
-        stride: from patch to patch in the same pixels, ``patch_size`` by default.
-        level: of the file's pyramid; 0, the full resolution, by default.
-        mpp: micrometres per pixel, instead of ``level``.
-        magnification: such as 20, instead of ``level``.
+        source: image, slide or HDF5 feature file, uint8 array ``(h, w)`` or ``(h, w, C)``, or open
+            image. For a feature file all other arguments but ``slide_mpp`` are ignored.
+        patch_size: side of a patch in pixels at the reading resolution.
+        stride: distance between patches in the same pixels, ``patch_size`` by default.
+        level: pyramid level to read; 0, the full resolution, by default.
+        mpp: micrometres per pixel to read at, instead of ``level``.
+        magnification: magnification to read at, such as 20, instead of ``level``.
         edge: ``drop`` patches that leave the image, or ``pad`` them with background.
-        slide_mpp: micrometres per full-resolution pixel, for a feature file that gives places in
+        slide_mpp: micrometres per full-resolution pixel, for a feature file with coordinates in
             micrometres.
 
     >>> import numpy as np

@@ -1,4 +1,4 @@
-"""Read the next patches while the current ones are being worked on."""
+"""Read the next patches while the current ones are processed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ips.patches.source import PatchSource
 def prefetch(
     source: PatchSource, *, size: int, device: torch.device, start: int = 0, ahead: int = 2
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """The patches from ``start`` on in their own order, ``size`` at a time, as (indices, patches).
+    """Yield the patches from ``start`` on in order, ``size`` at a time, as (indices, patches).
 
-    At most ``ahead`` blocks are being read while the caller works on the current one, so what is
-    in memory does not depend on the number of patches. On a GPU the copy runs on a stream of its
-    own from pinned memory, beside the computation.
+    At most ``ahead`` blocks are read while the caller processes the current one, so memory does not
+    depend on the number of patches. On a GPU the copy runs from pinned memory on its own stream,
+    in parallel to the computation.
     """
     cuda = device.type == "cuda"
     side = torch.cuda.Stream(device) if cuda else None
@@ -43,7 +43,7 @@ def prefetch(
                 yield _ready(*waiting.popleft(), side)
             while waiting:
                 yield _ready(*waiting.popleft(), side)
-        finally:  # the caller stopped early, or a read failed: start nothing more
+        finally:  # the caller stopped early, or a read failed
             for _, future in waiting:
                 future.cancel()
 
