@@ -1,12 +1,15 @@
-"""A trained run as one object: answers, names, and a look that can be interrupted."""
+"""A trained run as one object: predictions, class names, and resuming after an interruption."""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -64,7 +67,7 @@ class PowerCutError(Exception):
 
 
 @pytest.mark.usefixtures("everything_is_large")
-def test_an_interrupted_look_goes_on_where_it_was(
+def test_an_interrupted_prediction_resumes(
     run: Path, picture: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = ips.load(run).predict(picture)
@@ -101,7 +104,7 @@ def test_an_interrupted_look_goes_on_where_it_was(
 @pytest.mark.usefixtures("everything_is_large")
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("call", ["posix_fallocate", "unlink", "mkdir"])
-def test_a_run_that_cannot_be_written_to_still_answers(
+def test_a_read_only_run_still_predicts(
     run: Path, picture: Path, monkeypatch: pytest.MonkeyPatch, number: int, call: str
 ) -> None:
     def refuse(*args: object, **options: object) -> None:
@@ -127,10 +130,29 @@ def test_a_score_file_is_as_large_without_fallocate(
     assert ScoreFile(tmp_path / "a.scores", 5, 2).done == 3
 
 
-def test_progress_is_heard_for_small_images_too(run: Path, picture: Path) -> None:
-    heard: list[int] = []
-    ips.load(run).predict(picture, progress=lambda done, total: heard.append(done))
-    assert heard[-1] == 1600
+def test_progress_is_reported_for_small_images_too(run: Path, picture: Path) -> None:
+    progress = Mock()
+    ips.load(run).predict(picture, progress=progress)
+    assert progress.call_args_list[0].args == (0, 1600)
+    assert progress.call_args_list[-1].args == (1600, 1600)
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_an_image_is_opened_once(
+    run: Path, picture: Path, monkeypatch: pytest.MonkeyPatch, opened: bool
+) -> None:
+    predictor = ips.load(run)
+    open_source = Mock(side_effect=module.open_source)
+    monkeypatch.setattr(module, "open_source", open_source)
+    source = predictor.open(picture) if opened else None
+    explanation = predictor.predict(picture, source=source)
+    assert open_source.call_count == 1
+    assert source is None or explanation.source is source
+
+
+def test_figures_are_imported_only_to_draw_them() -> None:
+    code = "import sys, ips.predictor; print([m for m in sys.modules if 'ips.explain.fig' in m])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
 def test_answers_have_names(run: Path, picture: Path) -> None:

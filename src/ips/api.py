@@ -123,7 +123,7 @@ def train(
     >>> train("megapixel-mnist", run="runs/demo", settings=["train.epochs=5"])  # doctest: +SKIP
     """
     from ips.config import parse_config
-    from ips.explain.gallery import TopPatches
+    from ips.explain.figures.gallery import TopPatches
     from ips.recipes import read_recipe, shortened
     from ips.report.figures import draw_run, snapshot_writer, top_patch_collector
     from ips.training import build_data
@@ -222,8 +222,8 @@ def predict(
     >>> for prediction in predict("runs/demo", ["a.png", "b.png"]):  # doctest: +SKIP
     ...     print(prediction.image, prediction.answers)
     """
-    from ips.explain.attention import draw_attention
     from ips.explain.export import output_stems
+    from ips.explain.figures.attention import draw_attention
     from ips.predictor import load
 
     predictor, names = load(run), [str(image) for image in images]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ips.config import METHODS, Config, parse_config
 from ips.errors import ConfigError, PatchError
-from ips.explain.attention import draw_attention
+from ips.explain.figures.attention import draw_attention
 from ips.models import LOADS, DPSNet, IPSNet
 from ips.patches import MemoryPatches
 from ips.predictor import Predictor, load

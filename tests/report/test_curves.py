@@ -10,7 +10,7 @@ from PIL import Image as PILImage
 
 from ips.errors import RunError
 from ips.explain.colours import shortened
-from ips.explain.page import Page
+from ips.explain.figures.page import Page
 from ips.report.curves import draw_curves, spread
 
 HEAD = "epoch,step,loss,train_majority,train_multi,lr,seconds\n"

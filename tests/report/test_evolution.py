@@ -15,7 +15,7 @@ from matplotlib.text import Text
 from PIL import Image as PILImage
 
 from ips.errors import PatchError, RunError
-from ips.explain.page import Page
+from ips.explain.figures.page import Page
 from ips.models import Prediction
 from ips.patches import Grid, MemoryPatches, PatchSource
 from ips.report.evolution import draw_evolution, evenly_spaced

@@ -4,19 +4,14 @@
 
     explanation.py   Explanation: a prediction with the attention of all patches
     maps.py          attention of every patch, and as a raster over the image
+    figures/         figures, which need matplotlib
     export.py        all files of one explanation
-    overlay.py       figure: the attention map over the image
-    attention.py     figure: the selected patches and their classes over the image
-    top_patches.py   figure: the patches of one image with the most attention
-    gallery.py       figure: the patches of a data set with the most attention
     table.py         CSV of all patches
     geojson.py       patches as GeoJSON for QuPath
     map_tiff.py      the attention map as a pyramidal TIFF for slide viewers
     localisation.py  scores of an attention map against the true locations
-
-    page.py, drawing.py, marks.py, colours.py  layout, shared drawing, positions, colours
-
-Figures need matplotlib, which is imported only by the modules that draw them.
+    marks.py         positions of boxes and numbers on a thumbnail
+    colours.py       colours of classes
 """
 
 from ips.explain.explanation import Explanation

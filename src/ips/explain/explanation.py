@@ -73,7 +73,7 @@ class Explanation(Prediction):
         return {"type": "FeatureCollection", "features": list(features)}
 
     def _png(self) -> bytes:
-        from ips.explain.overlay import overlay_png
+        from ips.explain.figures.overlay import overlay_png
 
         png = overlay_png(self)
         self.source.close()  # otherwise a decoded image would stay in memory

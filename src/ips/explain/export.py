@@ -7,14 +7,14 @@ from pathlib import Path
 
 from ips.annotations import write_geojson
 from ips.errors import ConfigError
-from ips.explain.attention import draw_attention
 from ips.explain.explanation import Explanation
+from ips.explain.figures.attention import draw_attention
+from ips.explain.figures.overlay import draw_overlay
+from ips.explain.figures.top_patches import draw_top_patches
 from ips.explain.geojson import patch_features
 from ips.explain.map_tiff import write_map_tiff
 from ips.explain.maps import image_area
-from ips.explain.overlay import draw_overlay
 from ips.explain.table import write_patches
-from ips.explain.top_patches import draw_top_patches
 from ips.patches.features import split_address
 
 #: Endings of the files that `write_explanation` may write.

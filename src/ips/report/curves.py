@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ips.errors import RunError
 from ips.explain.colours import MUTED, PALETTE, shortened
-from ips.explain.page import Page, style_epoch_axes
+from ips.explain.figures.page import Page, style_epoch_axes
 from ips.report.log import read_log, training_scores
 
 

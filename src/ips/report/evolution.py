@@ -14,9 +14,8 @@ import numpy as np
 
 from ips.errors import PatchError, RunError
 from ips.explain.colours import MUTED, PALETTE
-from ips.explain.drawing import attention_colours, draw_patches, draw_scale, fit
-from ips.explain.maps import relative_attention
-from ips.explain.page import (
+from ips.explain.figures.drawing import attention_colours, draw_patches, draw_scale, fit
+from ips.explain.figures.page import (
     DPI,
     MARGIN,
     Page,
@@ -25,6 +24,7 @@ from ips.explain.page import (
     style_epoch_axes,
     title_block,
 )
+from ips.explain.maps import relative_attention
 from ips.patches import PatchSource, Thumbnail
 from ips.patches.thumbnail import resize
 from ips.report.snapshots import Snapshot

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ips.config import Config
-from ips.explain.attention import draw_attention
-from ips.explain.gallery import TopPatches, draw_gallery, read_crops
+from ips.explain.figures.attention import draw_attention
+from ips.explain.figures.gallery import TopPatches, draw_gallery, read_crops
 from ips.models import Net, Output
 from ips.patches import PatchSource
 from ips.predictor import Predictor

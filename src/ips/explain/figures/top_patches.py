@@ -13,7 +13,7 @@ import numpy as np
 from ips.errors import PatchError
 from ips.explain.colours import MUTED, shortened
 from ips.explain.explanation import Explanation
-from ips.explain.page import MARGIN, Page, note_block, title_block
+from ips.explain.figures.page import MARGIN, Page, note_block, title_block
 from ips.patches.thumbnail import as_rgb
 
 _SIDE, _CAPTION, _GAP = 1.1, 0.55, 0.14

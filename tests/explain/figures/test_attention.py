@@ -11,11 +11,11 @@ import torch
 from PIL import Image as PILImage
 from torch import Tensor
 
-from ips.data.synthetic.scene import ScenePatches
-from ips.explain.attention import draw_attention
+from ips.data.synthetic.megapixel_mnist import MegapixelMNIST
 from ips.explain.colours import class_colours
+from ips.explain.figures.attention import draw_attention
 from ips.explain.maps import relative_attention
-from ips.patches import Grid, Indices, MemoryPatches, PatchSource, open_patches
+from ips.patches import Indices, MemoryPatches, PatchSource, open_patches
 from tests.explain.explained import explained
 
 Pixels = npt.NDArray[np.uint8]
@@ -26,11 +26,8 @@ def picture() -> Pixels:
     return np.random.default_rng(0).integers(0, 256, (120, 180, 3), dtype=np.uint8)
 
 
-def scene(side: int = 240, things: int = 12) -> ScenePatches:
-    rng = np.random.default_rng(1)
-    cells = rng.integers(0, 256, (things, 28, 28), dtype=np.uint8)
-    places = rng.integers(0, side - 28 + 1, (things, 2))
-    return ScenePatches(cells, places=places, grid=Grid(side, side, patch=50, stride=50), name="s")
+def scene() -> PatchSource:
+    return MegapixelMNIST(250, count=1)[0][0]
 
 
 class Counted(MemoryPatches):

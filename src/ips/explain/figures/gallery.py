@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ips.errors import PatchError
 from ips.explain.colours import MUTED, RULE, rgb
-from ips.explain.page import DPI, Page, title_block
+from ips.explain.figures.page import DPI, Page, title_block
 from ips.patches import Indices, PatchSource
 from ips.patches.thumbnail import Pixels, resize
 

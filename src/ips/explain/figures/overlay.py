@@ -14,11 +14,11 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 
 from ips.explain.colours import MUTED, RULE
-from ips.explain.drawing import COLOUR_MAP, draw_colours, draw_thumbnail, fit
 from ips.explain.explanation import Explanation
+from ips.explain.figures.drawing import COLOUR_MAP, draw_colours, draw_thumbnail, fit
+from ips.explain.figures.page import MARGIN, Page, note_block, title_block
 from ips.explain.maps import AttentionMap, attention_map, percentiles, values_at
 from ips.explain.marks import THUMBNAIL_SIDE
-from ips.explain.page import MARGIN, Page, note_block, title_block
 from ips.patches import Thumbnail
 
 _VIEW = 4.4, 4.4  # width and height of the box that a map fits into

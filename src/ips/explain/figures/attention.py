@@ -11,11 +11,11 @@ from math import ceil
 from pathlib import Path
 
 from ips.explain.colours import MUTED, OTHER, Colour, class_colours, shortened
-from ips.explain.drawing import attention_colours, draw_patches, draw_scale, fit
 from ips.explain.explanation import Explanation
+from ips.explain.figures.drawing import attention_colours, draw_patches, draw_scale, fit
+from ips.explain.figures.page import MARGIN, Page, chip, note_block, title_block
 from ips.explain.maps import Floats, relative_attention
 from ips.explain.marks import THUMBNAIL_SIDE
-from ips.explain.page import MARGIN, Page, chip, note_block, title_block
 from ips.patches import Thumbnail
 from ips.patches.thumbnail import as_rgb
 

@@ -9,15 +9,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import AutoLocator, MaxNLocator
 
-from ips.errors import require
 from ips.explain.colours import INK, MUTED, RULE, Colour, ink_on
 from ips.files import atomic_path
-
-require("matplotlib")
-from matplotlib.axes import Axes  # noqa: E402
-from matplotlib.figure import Figure  # noqa: E402
-from matplotlib.ticker import AutoLocator, MaxNLocator  # noqa: E402
 
 DPI = 150
 MARGIN = 0.3

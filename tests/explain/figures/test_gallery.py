@@ -13,7 +13,7 @@ from PIL import Image as PILImage
 from torch import Tensor
 
 from ips.errors import PatchError
-from ips.explain.gallery import (
+from ips.explain.figures.gallery import (
     PatchCrop,
     PatchLocation,
     TopPatches,
@@ -21,7 +21,7 @@ from ips.explain.gallery import (
     read_crops,
     short_name,
 )
-from ips.explain.page import Page
+from ips.explain.figures.page import Page
 from ips.patches import Indices, MemoryPatches
 
 Bag = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]

@@ -15,8 +15,8 @@ from PIL import Image as PILImage
 
 from ips.errors import PatchError
 from ips.explain import attention_map
-from ips.explain.overlay import draw_overlay, tinted
-from ips.explain.top_patches import draw_top_patches
+from ips.explain.figures.overlay import draw_overlay, tinted
+from ips.explain.figures.top_patches import draw_top_patches
 from ips.patches import MemoryPatches, open_patches
 from tests.explain.explained import explained
 

@@ -14,8 +14,8 @@ from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 
 from ips.explain.colours import MUTED, RULE, Colour
+from ips.explain.figures.page import MARGIN, Page, chip
 from ips.explain.marks import Floats, boxes, label_spots
-from ips.explain.page import MARGIN, Page, chip
 from ips.patches import Coords, Thumbnail
 
 COLOUR_MAP = colormaps["viridis"]
