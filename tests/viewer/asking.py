@@ -1,4 +1,4 @@
-"""Requests to an app as the server hands them over, byte for byte."""
+"""Requests to the app, byte for byte as the server passes them on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ask(
     headers: dict[str, str] | None = None,
     token: str = TOKEN,
 ) -> Answered:
-    """What an app answers to an address below its token."""
+    """The response of an app to a request for an address below its token."""
     path, _, query = f"/{token}/{address}".partition("?")
     sent = dict(headers or {}) | ({} if host is None else {"host": host})
     scope = {

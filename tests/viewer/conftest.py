@@ -19,7 +19,7 @@ from tests.viewer.viewer_files import CONFIG, NASTY, picture
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder: its model has learnt nothing, but looks at some patches more than at others."""
+    """A run folder with an untrained model whose attention is uneven."""
     folder = tmp_path_factory.mktemp("viewer") / "run"
     folder.mkdir()
     config = parse_config(CONFIG, source="test")
@@ -27,14 +27,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     net = build_model(config)
     with torch.no_grad():
         for parameter in net.parameters():
-            parameter.mul_(3)  # or its attention would be nearly even
+            parameter.mul_(3)  # otherwise its attention would be nearly even
     save_model(net, config, folder / "model.safetensors")
     return folder
 
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of a PNG, a TIFF with a resolution and annotations, a nasty name, a broken file."""
+    """A folder with a PNG, a TIFF with resolution and annotations, a nasty name, a damaged file."""
     folder = tmp_path_factory.mktemp("images")
     Image.fromarray(picture(700, 500)).save(folder / "a.png")
     tifffile.imwrite(

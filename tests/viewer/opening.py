@@ -1,4 +1,4 @@
-"""A library of images and its app, for as long as a test needs it."""
+"""A library of images and its app for one test."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def opened(
 
 
 def settled(images: Library) -> dict[str, dict[str, Any]]:
-    """The list by names, once nothing of it will change."""
-    with images._news:
-        done = images._news.wait_for(
+    """The rows of the list by name, after all predictions have finished."""
+    with images._changed:
+        done = images._changed.wait_for(
             lambda: all(e.state in ("ready", "failed") for e in images._entries.values()), 60
         )
     assert done

@@ -31,7 +31,7 @@ COMMAND = "from ips.cli import main; main()"
 
 @pytest.fixture(scope="module")
 def address(run: Path, images: Path) -> Iterator[str]:
-    """Where the page is; Ctrl-C ends it well."""
+    """Address of the page, served by the command until Ctrl-C."""
     process = subprocess.Popen(
         [sys.executable, "-c", COMMAND, "view", str(run), str(images), "--no-browser"],
         stderr=subprocess.PIPE,
@@ -58,22 +58,22 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def page(browser: Any, address: str) -> Iterator[Page]:
-    """The page with the first image answered; nothing may be written to the console."""
+    """The page with the first image predicted; the console must stay empty."""
     size = {"width": 1280, "height": 720}
     with browser.new_context(viewport=size, reduced_motion="reduce") as context:
         page = context.new_page()
-        trouble: list[str] = []
-        page.on("console", lambda message: trouble.append(message.text))
-        page.on("pageerror", lambda error: trouble.append(str(error)))
-        page.on("dialog", lambda dialog: trouble.append(dialog.message))
+        messages: list[str] = []
+        page.on("console", lambda message: messages.append(message.text))
+        page.on("pageerror", lambda error: messages.append(str(error)))
+        page.on("dialog", lambda dialog: messages.append(dialog.message))
         page.goto(address)
         ready(page)
         yield page
-        assert trouble == []
+        assert messages == []
 
 
 def ready(page: Page) -> None:
-    """Wait until the image is answered, and all its tiles are there."""
+    """Wait until the image is predicted and all its tiles are loaded."""
     page.wait_for_selector("#gallery li", timeout=30_000)
     page.wait_for_function(
         """() => {
@@ -88,18 +88,18 @@ def ready(page: Page) -> None:
 
 
 def drawn(page: Page) -> np.ndarray[Any, Any]:
-    """The pixels of the map, once it is at rest: tiles are painted some time after they came."""
+    """The pixels of the map once they are stable: tiles are painted some time after loading."""
     shot = b""
     for _ in range(50):
         ready(page)
         before, shot = shot, page.locator("#map").screenshot(animations="disabled")
         if shot == before:
             return np.asarray(Image.open(BytesIO(shot)).convert("RGB")).astype(int)
-    raise AssertionError("the map does not come to rest")
+    raise AssertionError("the map keeps changing")
 
 
 def changed(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> int:
-    """How many pixels differ to the eye; a scaled tile is not put together the same to the bit."""
+    """Number of pixels that differ visibly; scaled tiles are not identical to the bit."""
     return int((np.abs(a - b).max(axis=2) > 8).sum())
 
 
@@ -112,19 +112,19 @@ def until(page: Page, what: str) -> None:
 
 
 def choose(page: Page, number: int) -> None:
-    """Open an image; what was shown before is gone from the page."""
+    """Open an image, and wait until it has replaced the previous one."""
     item = page.locator("#images li").nth(number)
     item.click()
     sync_api.expect(page).to_have_title(f"{item.locator('.name').inner_text()} – ips view")
 
 
-def keep_top(page: Page, stop: int, above: float) -> None:
-    """Move the slider of what part of the map is drawn, and wait for its tiles."""
+def show_top(page: Page, stop: int, min_rank: float) -> None:
+    """Move the slider "Show top", and wait for its tiles."""
     page.locator("#top").fill(str(stop))
-    until(page, f"attention?.includes('above={above:.3f}&')")
+    until(page, f"attention?.includes('min_rank={min_rank:.3f}&')")
 
 
-def test_the_page_opens_with_tiles_and_answers(page: Page) -> None:
+def test_the_page_opens_with_tiles_and_predictions(page: Page) -> None:
     assert page.title() == "a.png – ips view"
     names = page.locator("#images .name").all_inner_texts()
     assert names == ["a.png", "b.tif", f"c {NASTY}.png", "d.png"]
@@ -150,7 +150,7 @@ def test_zoom_and_pan_move_the_map(page: Page) -> None:
 
 
 def test_opacity_and_top_change_what_is_drawn(page: Page) -> None:
-    keep_top(page, 12, 0)
+    show_top(page, 12, 0)
     page.locator("#opacity").fill("0")
     nothing = drawn(page)
     page.locator("#opacity").fill("0.5")
@@ -159,14 +159,14 @@ def test_opacity_and_top_change_what_is_drawn(page: Page) -> None:
     full = drawn(page)
     a, b = np.abs(half - nothing).mean(), np.abs(full - nothing).mean()
     assert b > 1.5 * a > 1
-    keep_top(page, 7, 0.8)
+    show_top(page, 7, 0.8)
     less = drawn(page)
     assert 0 < changed(less, nothing) < 0.5 * changed(full, nothing)
-    page.select_option("#colours", "magma")
+    page.select_option("#colour-maps", "magma")
     assert changed(drawn(page), less) > 0
 
 
-def test_the_task_changes_the_map_and_the_answer(page: Page) -> None:
+def test_the_task_changes_the_map_and_the_prediction(page: Page) -> None:
     page.locator("#opacity").fill("1")
     pictures, texts = [], []
     for name in ("shape", "marks", "all"):
@@ -196,15 +196,17 @@ def test_a_click_in_the_gallery_goes_to_the_patch(page: Page) -> None:
 
 
 def test_patches_of_one_class_can_be_shown(page: Page) -> None:
-    reads = page.locator("#gallery .read").all_inner_texts()
-    page.select_option("#classes", label=f"read as {reads[0]}")
-    assert page.locator("#gallery .read").all_inner_texts() == [r for r in reads if r == reads[0]]
+    classes = page.locator("#gallery .class").all_inner_texts()
+    page.select_option("#classes", label=f"class {classes[0]}")
+    assert page.locator("#gallery .class").all_inner_texts() == [
+        c for c in classes if c == classes[0]
+    ]
     outlined = drawn(page)
     page.keyboard.press("o")
     assert changed(drawn(page), outlined) > 0
 
 
-def test_a_broken_image_says_what_is_wrong_and_the_others_are_shown(page: Page) -> None:
+def test_a_damaged_image_shows_an_error_and_the_others_are_shown(page: Page) -> None:
     choose(page, 3)
     page.wait_for_selector("#notice:not([hidden])")
     assert re.match(r"d\.png has no known image format, or is damaged", page.inner_text("#notice"))
@@ -215,7 +217,7 @@ def test_a_broken_image_says_what_is_wrong_and_the_others_are_shown(page: Page) 
     assert not page.is_visible("#notice")
 
 
-def test_nothing_in_a_name_becomes_an_element(page: Page) -> None:
+def test_a_name_never_becomes_an_element(page: Page) -> None:
     choose(page, 2)
     ready(page)
     assert page.inner_text("#image-name") == f"c {NASTY}.png"
@@ -223,7 +225,7 @@ def test_nothing_in_a_name_becomes_an_element(page: Page) -> None:
     assert page.locator("img[src=x]").count() == 0
 
 
-def test_the_list_is_walked_by_keyboard_and_filtered(page: Page) -> None:
+def test_the_list_is_navigated_by_keyboard_and_filtered(page: Page) -> None:
     page.keyboard.press("ArrowDown")  # the list has the focus from the start
     assert page.inner_text("#images [aria-selected=true] .name") == "b.tif"
     page.keyboard.press("j")
@@ -251,22 +253,22 @@ def test_a_slide_has_a_scale_and_its_annotations(page: Page) -> None:
     assert changed(drawn(page), with_them) > 0
 
 
-def test_progress_is_on_the_page(page: Page) -> None:
-    def looking(route: Any) -> None:
+def test_progress_is_shown(page: Page) -> None:
+    def running(route: Any) -> None:
         response = route.fetch()
         body = response.json()
         for row in body["images"]:
-            row |= {"state": "looking", "done": 35, "total": 140, "answers": None}
+            row |= {"state": "running", "done": 35, "total": 140, "predictions": None}
         route.fulfill(response=response, json=body)
 
-    page.route("**/api/images", looking)
+    page.route("**/api/images", running)
     page.reload()
     page.wait_for_selector("#progress:not([hidden])")
-    assert page.inner_text("#progress-text") == "35 of 140 patches looked at"
-    assert page.locator("#images .said").first.inner_text() == "25 %"
+    assert page.inner_text("#progress-text") == "35 of 140 patches scored"
+    assert page.locator("#images .status").first.inner_text() == "25 %"
 
 
-def test_it_is_dark_where_the_desktop_is(page: Page) -> None:
+def test_the_page_follows_the_colour_scheme_of_the_desktop(page: Page) -> None:
     def ground() -> int:
         colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
         return sum(map(int, re.findall(r"\d+", colour)[:3]))

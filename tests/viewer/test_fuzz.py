@@ -1,4 +1,4 @@
-"""Whatever is asked, the answer is a page of ours or a short plain refusal; nothing else leaks."""
+"""Any request gets a page of ours or a short plain refusal; nothing else leaks."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def predictor(run: Path) -> Predictor:
 @pytest.fixture(scope="module")
 def app(predictor: Predictor, run: Path, images: Path) -> FastAPI:
     library = Library(predictor, run, find_images([images]))
-    with library._news:  # one that is looked at, without the time it takes
+    with library._changed:  # predict one image, without the thread
         entry = next(iter(library._entries.values()))
         entry.id = "known"
         library._entries = {"known": entry}
-    library._look(entry)
+    library._predict(entry)
     return create_app(library, token="token")
 
 
@@ -52,7 +52,7 @@ words = st.one_of(
                 "attention",
                 "patches",
                 "static",
-                "colours",
+                "colour-maps",
             ),
             *("..", ".", "", "~", "etc", "passwd", "secret.txt", "a.png", "viewer.js", "%2e%2e"),
             *("0", "1", "-1", "2", "1e9", "0x1", "٣", "9" * 30, "\x00", "\\..\\", "//", "viridis"),
@@ -62,7 +62,7 @@ words = st.one_of(
 )
 paths = st.lists(words, max_size=7).map("/".join)
 queries = st.dictionaries(
-    st.sampled_from(["task", "above", "colours", "since", "x"]),
+    st.sampled_from(["task", "min_rank", "colour_map", "since", "x"]),
     st.one_of(st.integers().map(str), st.floats().map(str), st.text(max_size=20)),
     max_size=4,
 ).map(lambda pairs: "&".join(f"{k}={quote(v)}" for k, v in pairs.items()))
@@ -73,7 +73,7 @@ queries = st.dictionaries(
 @example(path="static/../../../../../../etc/passwd", query="", encode=False)
 @example(path="api/images/", query="", encode=False)
 @example(path="tiles/known/0/0/0/../../../../secret.txt", query="", encode=True)
-def test_any_address_is_answered_or_refused(
+def test_any_address_gets_a_response_or_a_refusal(
     app: FastAPI, path: str, query: str, encode: bool
 ) -> None:
     path = quote(path, safe="/" if encode else "/%.")
@@ -83,7 +83,7 @@ def test_any_address_is_answered_or_refused(
     if answered.status != 200:
         assert answered.status in REFUSED
         assert answered.headers["content-type"] == "text/plain; charset=utf-8"
-        assert answered.body in REFUSALS  # which repeat nothing of what was asked
+        assert answered.body in REFUSALS  # refusals repeat nothing of the request
 
 
 sizes = st.one_of(st.integers(-3, 6), st.integers())
@@ -91,7 +91,7 @@ sizes = st.one_of(st.integers(-3, 6), st.integers())
 
 @many
 @given(zoom=sizes, column=sizes, row=sizes, kind=st.sampled_from(["tiles", "attention"]))
-def test_there_are_tiles_of_the_image_and_no_others(
+def test_only_tiles_inside_the_image_exist(
     app: FastAPI, zoom: int, column: int, row: int, kind: str
 ) -> None:
     answered = ask(app, f"{kind}/known/{zoom}/{column}/{row}?task=0")
@@ -107,7 +107,7 @@ def test_there_are_tiles_of_the_image_and_no_others(
     length=st.one_of(st.none(), st.integers(0, 10**12)),
     token=st.one_of(st.just("token"), st.text(alphabet="toke/.n", max_size=8)),
 )
-def test_only_a_proper_question_gets_the_page(
+def test_only_a_valid_request_gets_the_page(
     app: FastAPI, host: str, method: str, length: int | None, token: str
 ) -> None:
     headers = {} if length is None else {"content-length": str(length)}
@@ -121,7 +121,9 @@ def test_only_a_proper_question_gets_the_page(
     assert answered.status == 200 if proper else answered.status in REFUSED
 
 
-characters = st.characters(codec=None, exclude_characters="/\0")  # those that are no text too
+characters = st.characters(
+    codec=None, exclude_characters="/\0"
+)  # also characters that cannot be encoded
 names = st.text(characters, min_size=1, max_size=30)
 
 
@@ -136,7 +138,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(name=names)
 @example(name="</script><script>alert(1)</script>")
 @example(name='"><img src=x onerror=alert(1)>')
-def test_names_leave_the_page_as_it_is(
+def test_file_names_do_not_change_the_page(
     app: FastAPI, predictor: Predictor, run: Path, folder: Path, name: str
 ) -> None:
     library = Library(predictor, run, [folder / "a.png"])

@@ -1,4 +1,4 @@
-"""The images of the viewer: how they are found, looked at in the background, and kept."""
+"""The library of the viewer: finding images, predicting them in the background, caching."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
+import ips.images
 from ips.cli.app import app as command
 from ips.errors import DataError, ImageError
 from ips.explain import Explanation
-from ips.patches import PatchSource
 from ips.predictor import Predictor, load
 from ips.training.store import save_model
-from ips.viewer import Library, find_images, library, showing
+from ips.viewer import Library, find_images, library, renderer
 from tests.viewer.asking import ask
 from tests.viewer.opening import Served, opened, settled
 from tests.viewer.viewer_files import picture
@@ -33,17 +33,19 @@ def small_pictures(folder: Path, names: str) -> list[Path]:
     return paths
 
 
-def test_what_is_known_is_not_looked_at_again(
+def test_a_cached_prediction_is_not_repeated(
     served: Served, predictor: Predictor, run: Path, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Predictor, "predict", lambda *args, **kwargs: pytest.fail("looked again"))
+    monkeypatch.setattr(
+        Predictor, "predict", lambda *args, **kwargs: pytest.fail("predicted again")
+    )
     with opened(predictor, run, [images / "a.png"]) as (again, _):
         again.start()
         row = settled(again)["a.png"]
-    assert row["answers"] == served[1]["a.png"]["answers"]
+    assert row["predictions"] == served[1]["a.png"]["predictions"]
 
 
-def test_an_image_that_has_changed_is_looked_at_again(
+def test_a_modified_image_is_predicted_again(
     predictor: Predictor, run: Path, tmp_path: Path
 ) -> None:
     Image.fromarray(picture(200, 100)).save(tmp_path / "a.png")
@@ -52,14 +54,14 @@ def test_an_image_that_has_changed_is_looked_at_again(
         settled(images)
         before = len(list((run / "viewer").iterdir()))
         entry = next(iter(images._entries.values()))
-        shown = showing.Showing(images)
+        shown = renderer.Renderer(images)
         tile, before_it = shown.tile(entry, 0, 0, 0), shown.details(entry)
         assert before_it["answer"] is not None
         Image.fromarray(picture(300, 100)).save(tmp_path / "a.png")
         assert shown.tile(entry, 0, 0, 0) != tile
         details = shown.details(entry)
         assert (details["width"], details["answer"]) == (300, None)
-        assert details["changed"] != before_it["changed"]
+        assert details["modified"] != before_it["modified"]
         assert settled(images)["a.png"]["state"] == "ready"
         answer = images.answer(entry)
         assert answer is not None
@@ -67,7 +69,7 @@ def test_an_image_that_has_changed_is_looked_at_again(
     assert len(list((run / "viewer").iterdir())) == before + 1
 
 
-def test_an_answer_is_of_the_model_that_was_loaded(
+def test_an_answer_belongs_to_the_loaded_model(
     run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = tmp_path / "run"
@@ -81,22 +83,22 @@ def test_an_answer_is_of_the_model_that_was_loaded(
         save_model(another.net, another.config, ours / "model.safetensors")
         first.start()
         settled(first)
-    looked: list[Path] = []
+    predicted: list[Path] = []
     predict = Predictor.predict
 
     def seen(self: Predictor, image: Path, **options: Any) -> Explanation:
-        looked.append(image)
+        predicted.append(image)
         return predict(self, image, **options)
 
     monkeypatch.setattr(Predictor, "predict", seen)
     with opened(load(ours), ours, [images / "a.png"]) as (second, _):
         second.start()
         settled(second)
-    assert looked == [images / "a.png"]
+    assert predicted == [images / "a.png"]
     assert len(list((ours / "viewer").iterdir())) == 2
 
 
-def test_an_answer_is_of_the_file_that_was_read(
+def test_an_answer_belongs_to_the_file_that_was_read(
     predictor: Predictor, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, predict = tmp_path / "a.png", Predictor.predict
@@ -113,14 +115,14 @@ def test_an_answer_is_of_the_file_that_was_read(
         images.start()
         settled(images)
         entry = next(iter(images._entries.values()))
-        assert images.answer(entry) is None  # what is there is of the file before
+        assert images.answer(entry) is None  # the stored answer belongs to the previous file
         settled(images)
         answer = images.answer(entry)
         assert answer is not None
         assert answer[0].patches == 12
 
 
-def test_a_look_that_is_done_gives_way_no_more(
+def test_a_finished_prediction_is_not_preempted(
     predictor: Predictor, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = small_pictures(tmp_path, "ab")
@@ -130,12 +132,12 @@ def test_a_look_that_is_done_gives_way_no_more(
         self: Predictor,
         image: Path,
         *,
-        source: PatchSource | None = None,
         progress: Callable[[int, int], None] | None = None,
+        **options: Any,
     ) -> Explanation:
         order.append(image.stem)
-        found = predict(self, image)
-        images.want(list(images._entries.values())[1])
+        found = predict(self, image, **options)
+        images.predict_next(list(images._entries.values())[1])
         assert progress is not None
         progress(found.patches, found.patches)
         return found
@@ -157,16 +159,16 @@ def test_the_image_on_the_page_goes_first(
         self: Predictor,
         image: Path,
         *,
-        source: PatchSource | None = None,
         progress: Callable[[int, int], None] | None = None,
+        **options: Any,
     ) -> Explanation:
         order.append(image.stem)
         assert progress is not None
         if order == ["a"]:
             begun.set()
-            while True:  # until it has to give way
+            while True:  # until it is preempted
                 progress(1, 2)
-        return predict(self, image, source=source, progress=progress)
+        return predict(self, image, progress=progress, **options)
 
     monkeypatch.setattr(Predictor, "predict", slow)
     with opened(predictor, run, paths) as (images, app):
@@ -178,7 +180,7 @@ def test_the_image_on_the_page_goes_first(
     assert order == ["a", "c", "a", "b"]
 
 
-def test_a_look_that_fails_leaves_the_others(
+def test_a_failed_prediction_does_not_stop_the_others(
     predictor: Predictor, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed, name in enumerate("ab"):
@@ -194,12 +196,16 @@ def test_a_look_that_fails_leaves_the_others(
     with opened(predictor, run, find_images([tmp_path])) as (images, app):
         images.start()
         rows = settled(images)
-        assert rows["a.png"]["message"] == "a.png: no answer (RuntimeError: out of memory)"
+        assert (
+            rows["a.png"]["message"] == "a.png: the prediction failed (RuntimeError: out of memory)"
+        )
         assert rows["b.png"]["state"] == "ready"
-        assert ask(app, f"tiles/{rows['a.png']['id']}/0/0/0").status == 200  # it can be seen
+        assert (
+            ask(app, f"tiles/{rows['a.png']['id']}/0/0/0").status == 200
+        )  # it can still be viewed
 
 
-def test_a_run_that_cannot_be_written_to_is_viewed_too(
+def test_a_read_only_run_folder_can_be_viewed(
     predictor: Predictor, run: Path, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*args: Any, **options: Any) -> None:
@@ -216,27 +222,28 @@ def test_a_run_that_cannot_be_written_to_is_viewed_too(
 def test_memory_for_tiles_is_bounded(
     predictor: Predictor, run: Path, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(showing, "_TILES", 30_000)
+    monkeypatch.setattr(renderer, "_CACHE_BYTES", 30_000)
     one = Library(predictor, run, find_images([images]))
-    shown = showing.Showing(one)
+    shown = renderer.Renderer(one)
     first, second, *_ = one._entries.values()
     for entry in (first, second, first):
         for row in range(4):
             for column in range(3):
                 shown.tile(entry, 2, column, row)
-                assert shown._tiles.nbytes <= 30_000
-    assert shown._opened is not None
-    assert shown._opened[0] is first  # and no other image
+                assert shown._cache.nbytes <= 30_000
+    assert [path for path, _ in one.images._images] == [first.path]  # no other image is open
 
 
-def test_a_model_without_scores_shows_what_it_kept(predictor: Predictor, images: Path) -> None:
+def test_a_model_without_scores_shows_its_kept_patches(predictor: Predictor, images: Path) -> None:
     from ips.config import parse_config
     from ips.training import build_model
     from ips.viewer.answers import Answer
 
     values = predictor.config.model_dump(mode="json") | {"method": "rps"}
     config = parse_config(values, source="test")
-    answer = Answer.of(Predictor(build_model(config), config).predict(images / "a.png"))
+    answer = Answer.from_explanation(
+        Predictor(build_model(config), config).predict(images / "a.png")
+    )
     assert (answer.maps[0] > 0).sum() == 6
     assert torch.from_numpy(answer.attention).sum(dim=1).tolist() == pytest.approx([1, 1, 1])
 
@@ -246,7 +253,7 @@ def test_images_are_found_in_folders(images: Path, tmp_path: Path) -> None:
     assert len(find_images([images / "a.png", images])) == 4
     for name in ("a-overlay.png", "a-gallery.png", "a-classes.png", "a-map.tif", "a.png"):
         (tmp_path / name).touch()
-    assert find_images([tmp_path]) == [tmp_path / "a.png"]  # the others were drawn of it
+    assert find_images([tmp_path]) == [tmp_path / "a.png"]  # the others are explanations of it
     assert find_images([tmp_path / "a-map.tif"]) == [tmp_path / "a-map.tif"]
     (tmp_path / "a.png").unlink()
     with pytest.raises(DataError, match="no image in this folder"):
@@ -255,7 +262,9 @@ def test_images_are_found_in_folders(images: Path, tmp_path: Path) -> None:
         find_images([tmp_path / "x.png"])
 
 
-def test_images_of_one_name_are_told_apart(predictor: Predictor, run: Path, tmp_path: Path) -> None:
+def test_images_with_the_same_name_show_their_folder(
+    predictor: Predictor, run: Path, tmp_path: Path
+) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         Image.fromarray(picture(60, 60)).save(tmp_path / name / "a.png")
@@ -263,7 +272,7 @@ def test_images_of_one_name_are_told_apart(predictor: Predictor, run: Path, tmp_
     assert [row["name"] for row in named.rows()[1]] == ["one/a.png", "two/a.png"]
 
 
-def test_mistakes_end_in_a_sentence(run: Path, images: Path, tmp_path: Path) -> None:
+def test_mistakes_give_one_sentence(run: Path, images: Path, tmp_path: Path) -> None:
     def failed(*words: object) -> str:
         result = CliRunner().invoke(command, ["view", *map(str, words), "--no-browser"])
         assert result.exit_code == 1
@@ -276,3 +285,33 @@ def test_mistakes_end_in_a_sentence(run: Path, images: Path, tmp_path: Path) -> 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert f"--port {port}: cannot be used" in failed(run, images, "--port", port)
+
+
+def test_tiles_patches_and_prediction_share_one_open_image(
+    predictor: Predictor, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened_files: list[Path] = []
+
+    def open_once(path: Path) -> Any:
+        opened_files.append(path)
+        return ips.images.open_image(path)
+
+    monkeypatch.setattr("ips.viewer.images.open_image", open_once)
+    monkeypatch.setattr("ips.patches.opening.open_image", lambda path: pytest.fail("opened again"))
+    (path,) = small_pictures(tmp_path, "a")
+    with opened(predictor, run, [path]) as (images, _):
+        entry = next(iter(images._entries.values()))
+        shown = renderer.Renderer(images)
+        assert shown.tile(entry, 0, 0, 0)
+        images.start()
+        settled(images)
+        assert shown.patch(entry, 0)
+        assert shown.details(entry)["answer"] is not None
+    assert opened_files == [path]
+
+
+def test_features_cannot_be_shown(predictor: Predictor, run: Path, tmp_path: Path) -> None:
+    (tmp_path / "bag.h5").touch()
+    with opened(predictor, run, [tmp_path / "bag.h5"]) as (images, _):
+        images.start()
+        assert "holds features, which cannot be shown" in settled(images)["bag.h5"]["message"]

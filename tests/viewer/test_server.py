@@ -1,4 +1,4 @@
-"""The page's server: what it answers, and what it refuses."""
+"""Responses and refusals of the server."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def pixels(answered: Answered) -> np.ndarray[Any, Any]:
     return np.asarray(Image.open(BytesIO(answered.body)).convert("RGBA"))
 
 
-def test_every_image_is_listed_and_a_broken_one_says_why(served: Served) -> None:
+def test_every_image_is_listed_and_a_damaged_one_gives_the_reason(served: Served) -> None:
     app, rows = served
     assert list(rows) == ["a.png", "b.tif", f"c {NASTY}.png", "d.png"]
     assert [row["state"] for row in rows.values()] == ["ready", "ready", "ready", "failed"]
     assert "damaged" in rows["d.png"]["message"]
-    said = rows["a.png"]["answers"]
-    assert said[0]["names"][0] in (NASTY, "ring", "bar")
-    assert 1 / 3 <= said[0]["probability"] <= 1
-    assert said[1]["probability"] is None
+    predicted = rows["a.png"]["predictions"]
+    assert predicted[0]["names"][0] in (NASTY, "ring", "bar")
+    assert 1 / 3 <= predicted[0]["probability"] <= 1
+    assert predicted[1]["probability"] is None
     listed = ask(app, "api/images").json
     assert listed["images"] == list(rows.values())
     assert "path" not in listed["images"][0]
-    assert ask(app, f"api/images?since={listed['change']}").json["images"] == []
+    assert ask(app, f"api/images?since={listed['version']}").json["images"] == []
 
 
-def test_the_details_are_those_of_the_prediction(
+def test_the_details_match_the_prediction(
     served: Served, predictor: Predictor, images: Path
 ) -> None:
     app, rows = served
@@ -63,7 +63,7 @@ def test_the_details_are_those_of_the_prediction(
     assert ask(app, f"api/images/{rows['a.png']['id']}/annotations").json == []
 
 
-def test_a_broken_image_is_told_and_the_others_are_shown(served: Served) -> None:
+def test_a_damaged_image_gives_an_error_and_the_others_are_shown(served: Served) -> None:
     app, rows = served
     broken = ask(app, f"api/images/{rows['d.png']['id']}").json
     assert "d.png" in broken["error"]
@@ -71,8 +71,8 @@ def test_a_broken_image_is_told_and_the_others_are_shown(served: Served) -> None
     assert ask(app, f"tiles/{rows['a.png']['id']}/0/0/0").status == 200
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="names are text there")
-def test_a_name_that_is_no_text_is_no_failure(
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are Unicode there")
+def test_a_name_that_cannot_be_encoded_is_accepted(
     predictor: Predictor, run: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / os.fsdecode(b"\xff.png")
@@ -85,7 +85,7 @@ def test_a_name_that_is_no_text_is_no_failure(
         assert next(iter(settled(images).values()))["state"] == "failed"
 
 
-def test_tiles_are_the_image(served: Served) -> None:
+def test_tiles_show_the_image(served: Served) -> None:
     app, rows = served
     tile = ask(app, f"tiles/{rows['a.png']['id']}/2/1/1")
     assert tile.headers["content-type"] == "image/png"  # at the edge
@@ -96,7 +96,7 @@ def test_tiles_are_the_image(served: Served) -> None:
     assert whole.headers["content-type"] == "image/jpeg"
 
 
-def test_attention_is_drawn_where_the_model_looks(
+def test_attention_is_drawn_where_it_is_high(
     served: Served, predictor: Predictor, images: Path
 ) -> None:
     app, rows = served
@@ -106,17 +106,17 @@ def test_attention_is_drawn_where_the_model_looks(
     for task, name in enumerate(predictor.net.tasks):
         x, y = source.coords[attention[name].argmax()].tolist()
         place = f"2/{(x + 25) // 256}/{(y + 25) // 256}"
-        tile = pixels(ask(app, f"attention/{number}/{place}?task={task}&above=0.999"))
+        tile = pixels(ask(app, f"attention/{number}/{place}?task={task}&min_rank=0.999"))
         assert tile[(y + 25) % 256, (x + 25) % 256, 3] == 255
         assert (tile[..., 3] > 0).sum() <= 50 * 50
     tasks = [pixels(ask(app, f"attention/{number}/0/0/0?task={t}")) for t in range(3)]
     assert not np.array_equal(tasks[0], tasks[1])
     assert not np.array_equal(tasks[1], tasks[2])
-    magma = pixels(ask(app, f"attention/{number}/0/0/0?task=0&colours=magma"))
+    magma = pixels(ask(app, f"attention/{number}/0/0/0?task=0&colour_map=magma"))
     assert not np.array_equal(tasks[0], magma)
 
 
-def test_patches_are_the_image_at_their_place(served: Served) -> None:
+def test_patches_show_the_image_at_their_position(served: Served) -> None:
     app, rows = served
     details = ask(app, f"api/images/{rows['a.png']['id']}").json
     padded = np.pad(picture(700, 500), ((0, 50), (0, 50)))
@@ -143,12 +143,12 @@ def test_patches_are_the_image_at_their_place(served: Served) -> None:
         ("attention/{}/0/0/0", 400),
         ("attention/{}/0/0/0?task=3", 404),
         ("attention/{}/0/0/0?task=-1", 400),
-        ("attention/{}/0/0/0?task=0&above=nan", 400),
-        ("attention/{}/0/0/0?task=0&above=2", 400),
-        ("attention/{}/0/0/0?task=0&colours=../../etc/passwd", 400),
+        ("attention/{}/0/0/0?task=0&min_rank=nan", 400),
+        ("attention/{}/0/0/0?task=0&min_rank=2", 400),
+        ("attention/{}/0/0/0?task=0&colour_map=../../etc/passwd", 400),
         ("attention/{}/0/0/0?task=0&more=" + "x" * 600, 414),
         ("patches/{}/-1", 404),
-        ("colours/none", 400),
+        ("colour-maps/none", 400),
         ("static/../server.py", 404),
         ("static/..%2fserver.py", 404),
         ("static/viewer.js%00", 404),
@@ -157,7 +157,7 @@ def test_patches_are_the_image_at_their_place(served: Served) -> None:
         ("openapi.json", 404),
     ],
 )
-def test_what_is_not_there_is_refused_in_a_few_plain_words(
+def test_invalid_addresses_are_refused_in_a_few_plain_words(
     served: Served, address: str, status: int
 ) -> None:
     app, rows = served
@@ -185,7 +185,7 @@ def test_what_is_not_there_is_refused_in_a_few_plain_words(
         ({"token": ""}, 404),
     ],
 )
-def test_only_this_machine_may_ask_and_only_for_pages(
+def test_only_get_requests_to_this_machine_are_accepted(
     served: Served, options: dict[str, Any], status: int
 ) -> None:
     answered = ask(served[0], "", **options)
@@ -193,7 +193,7 @@ def test_only_this_machine_may_ask_and_only_for_pages(
     assert "access-control-allow-origin" not in answered.headers
 
 
-def test_nothing_but_our_own_scripts_may_run(served: Served) -> None:
+def test_only_our_own_scripts_may_run(served: Served) -> None:
     app, _ = served
     for address in ("", "static/viewer.js", "static/leaflet.js", "api/images", "nothing"):
         headers = ask(app, address).headers

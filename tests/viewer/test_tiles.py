@@ -18,7 +18,7 @@ from ips.images import ArrayImage, open_image
 from ips.images.image import Header
 from ips.viewer import answers, tiles
 from ips.viewer.answers import Answer
-from ips.viewer.tiles import TILE, AttentionTiles, Place
+from ips.viewer.tiles import TILE, AttentionTiles, Tile
 from tests.viewer.viewer_files import picture
 
 Pixels = npt.NDArray[np.uint8]
@@ -31,20 +31,20 @@ def decoded(data: bytes) -> Pixels:
 def stitched(image: ArrayImage, zoom: int) -> tuple[Pixels, Pixels]:
     """Grey values and alpha of all tiles of a zoom."""
     width, height = image.dimensions
-    d = 2 ** (tiles.zooms(image) - zoom)
+    d = 2 ** (tiles.max_zoom(image) - zoom)
     columns, rows = -(-width // (TILE * d)), -(-height // (TILE * d))
     out = np.zeros((rows * TILE, columns * TILE, 4), dtype=np.uint8)
     for row in range(rows):
         for column in range(columns):
-            at = tiles.place(image, zoom, column, row)
+            at = tiles.find_tile(image, zoom, column, row)
             assert at is not None
             part = slice(row * TILE, (row + 1) * TILE), slice(column * TILE, (column + 1) * TILE)
-            out[part] = decoded(tiles.image_tile(image, at))
+            out[part] = decoded(tiles.render_tile(image, at))
     return out[..., 0], out[..., 3]
 
 
 @pytest.mark.parametrize("zoom", [0, 1, 2])
-def test_the_tiles_of_a_zoom_are_the_image(zoom: int) -> None:
+def test_the_tiles_of_a_zoom_show_the_image(zoom: int) -> None:
     pixels = picture(1000, 600)
     grey, alpha = stitched(ArrayImage(pixels), zoom)
     d = 2 ** (2 - zoom)
@@ -56,49 +56,51 @@ def test_the_tiles_of_a_zoom_are_the_image(zoom: int) -> None:
     assert not alpha[:, w:].any()
 
 
-def test_a_tile_that_is_too_large_to_read_is_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tile_that_is_too_large_to_read_is_assembled(monkeypatch: pytest.MonkeyPatch) -> None:
     image = ArrayImage(picture(1900, 1100))
     whole, alpha = stitched(image, 0)
-    monkeypatch.setattr(tiles, "_REGION", 512)
+    monkeypatch.setattr(tiles, "_MAX_REGION", 512)
     parts, parts_alpha = stitched(image, 0)
     assert np.array_equal(alpha, parts_alpha)
     assert np.abs(whole.astype(int) - parts).max() <= 2
 
 
-def test_a_level_that_is_nearly_right_is_read_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_level_of_nearly_the_right_resolution_is_not_resampled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     image = ArrayImage(picture(1000, 600))
     image.header = Header(((4000, 2402), (1000, 600)), 1, (None, None))
     levels: list[int] = []
     monkeypatch.setattr(
         image, "_read", lambda level, x, y, w, h: levels.append(level) or np.zeros((h, w, 1), "u1")
     )
-    tiles.image_tile(image, Place(1024, 1024, 4))
+    tiles.render_tile(image, Tile(1024, 1024, 4))
     assert levels == [1]
 
 
-def test_there_are_no_tiles_beyond_the_image() -> None:
+def test_there_are_no_tiles_outside_the_image() -> None:
     image = ArrayImage(picture(1000, 600))
-    assert tiles.zooms(image) == 2
-    assert tiles.place(image, 2, 3, 2) == Place(768, 512, 1)
+    assert tiles.max_zoom(image) == 2
+    assert tiles.find_tile(image, 2, 3, 2) == Tile(768, 512, 1)
     for zoom, column, row in [(2, 4, 0), (2, 0, 3), (2, -1, 0), (2, 0, -1), (3, 0, 0), (-1, 0, 0)]:
-        assert tiles.place(image, zoom, column, row) is None
-    assert tiles.place(image, 10**30, 0, 0) is None
-    assert tiles.place(image, 1, 10**40, 0) is None
+        assert tiles.find_tile(image, zoom, column, row) is None
+    assert tiles.find_tile(image, 10**30, 0, 0) is None
+    assert tiles.find_tile(image, 1, 10**40, 0) is None
 
 
 def test_a_small_image_has_one_tile() -> None:
     image = ArrayImage(picture(40, 30))
-    assert tiles.zooms(image) == 0
-    alpha = decoded(tiles.image_tile(image, Place(0, 0, 1)))[..., 3]
+    assert tiles.max_zoom(image) == 0
+    alpha = decoded(tiles.render_tile(image, Tile(0, 0, 1)))[..., 3]
     assert alpha[:30, :40].all()
     assert alpha.sum() == 255 * 30 * 40
 
 
-def test_a_thumbnail_is_the_patch() -> None:
+def test_a_thumbnail_shows_the_patch() -> None:
     pixels = picture(400, 400)
-    small = decoded(tiles.thumbnail(ArrayImage(pixels), 30, 70, 50))[..., 0]
+    small = decoded(tiles.render_patch(ArrayImage(pixels), 30, 70, 50))[..., 0]
     assert np.array_equal(small, pixels[70:120, 30:80])
-    large = decoded(tiles.thumbnail(ArrayImage(pixels), 30, 70, 300))
+    large = decoded(tiles.render_patch(ArrayImage(pixels), 30, 70, 300))
     assert large.shape == (tiles.THUMBNAIL, tiles.THUMBNAIL, 4)
 
 
@@ -108,7 +110,7 @@ def test_a_thumbnail_is_the_patch() -> None:
     corner=st.tuples(st.integers(0, 3), st.integers(0, 3)),
     seed=st.integers(0, 100),
 )
-def test_attention_is_where_its_cells_are(
+def test_attention_is_drawn_at_its_cells(
     cell: float, offset: tuple[int, int], corner: tuple[int, int], seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -116,8 +118,8 @@ def test_attention_is_where_its_cells_are(
     attention[:, rng.random((9, 11)) < 0.2] = np.nan
     attention[:, 3, 4] = 0
     drawn = AttentionTiles(attention, cell, offset)
-    at = Place(corner[0] * TILE, corner[1] * TILE, 1)
-    values = drawn.values(1, at)
+    at = Tile(corner[0] * TILE, corner[1] * TILE, 1)
+    values = drawn.ranks(1, at)
     ranks = percentiles(attention[1].astype(np.float64))
     for y, x in rng.integers(0, TILE, (20, 2)).tolist():
         column = int(np.floor((at.left + x + 0.5 - offset[0]) / cell))
@@ -130,23 +132,23 @@ def test_attention_is_where_its_cells_are(
             assert values[y, x] == pytest.approx(ranks[row, column])
 
 
-def test_zooming_out_takes_the_highest_of_the_cells_that_there_are() -> None:
+def test_zooming_out_takes_the_maximum_and_ignores_nan() -> None:
     attention = np.arange(1, 33 * 32 + 1, dtype=np.float32).reshape(1, 33, 32)
     attention[0, 10:12, 10:12] = np.nan
     attention[0, 4, 4] = np.nan
     drawn = AttentionTiles(attention, 10.0, (0, 0))
-    fine = drawn.values(0, Place(0, 0, 10))  # a pixel is a cell
-    coarse = drawn.values(0, Place(0, 0, 20))
+    fine = drawn.ranks(0, Tile(0, 0, 10))  # a pixel is a cell
+    coarse = drawn.ranks(0, Tile(0, 0, 20))
     assert np.isnan(coarse[5, 5])
     assert coarse[2, 2] == np.nanmax(fine[4:6, 4:6])
     assert coarse[8, 3] == np.nanmax(fine[16:18, 6:8])
     assert np.isfinite(coarse[16, :16]).all()  # the last row stands alone
     assert np.isnan(coarse[17:]).all()
-    assert np.isfinite(drawn.values(0, Place(0, 0, 320))).sum() == 2
+    assert np.isfinite(drawn.ranks(0, Tile(0, 0, 320))).sum() == 2
 
 
 @given(cell=st.floats(5, 60), zoom=st.integers(0, 5), place=st.tuples(*[st.integers(0, 39)] * 2))
-def test_a_single_patch_that_stands_out_is_seen_at_every_zoom(
+def test_a_single_high_patch_is_visible_at_every_zoom(
     cell: float, zoom: int, place: tuple[int, int]
 ) -> None:
     attention = np.ones((1, 40, 40), np.float32)
@@ -154,24 +156,24 @@ def test_a_single_patch_that_stands_out_is_seen_at_every_zoom(
     drawn = AttentionTiles(attention, cell, (0, 0))
     d, size = 2**zoom, int(40 * cell)
     corners = range(0, size + 1, TILE * d)
-    shown = [drawn.values(0, Place(x, y, d)) >= 0.95 for y in corners for x in corners]
+    shown = [drawn.ranks(0, Tile(x, y, d)) >= 0.95 for y in corners for x in corners]
     assert any(tile.any() for tile in shown)
 
 
-def test_what_is_low_is_transparent() -> None:
+def test_low_ranks_are_transparent() -> None:
     attention = np.arange(1, 101, dtype=np.float32).reshape(1, 10, 10)
     drawn = AttentionTiles(attention, 10.0, (0, 0))
-    every = decoded(drawn.tile(0, Place(0, 0, 1), colours="viridis", above=0.0))
-    top = decoded(drawn.tile(0, Place(0, 0, 1), colours="viridis", above=0.9))
+    every = decoded(drawn.render(0, Tile(0, 0, 1), colour_map="viridis", min_rank=0.0))
+    top = decoded(drawn.render(0, Tile(0, 0, 1), colour_map="viridis", min_rank=0.9))
     assert (every[..., 3] > 0).sum() == 100 * 100
     assert (top[..., 3] > 0).sum() == 10 * 100
     assert np.array_equal(top[90:100, 0:100], every[90:100, 0:100])
-    other = decoded(drawn.tile(0, Place(0, 0, 1), colours="magma", above=0.0))
+    other = decoded(drawn.render(0, Tile(0, 0, 1), colour_map="magma", min_rank=0.0))
     assert not np.array_equal(other, every)
     assert np.array_equal(
-        decoded(tiles.colour_bar("viridis"))[0, -1], every[95, 95]
+        decoded(tiles.render_colour_map("viridis"))[0, -1], every[95, 95]
     )  # the highest has the last colour
-    nothing = decoded(drawn.tile(0, Place(512, 0, 1), colours="viridis", above=0.0))
+    nothing = decoded(drawn.render(0, Tile(512, 0, 1), colour_map="viridis", min_rank=0.0))
     assert not nothing[..., 3].any()
 
 
@@ -190,9 +192,9 @@ ANSWER = Answer(
 )
 
 
-def test_an_answer_comes_back_as_it_was(tmp_path: Path) -> None:
-    answers.save(ANSWER, tmp_path / "a")
-    back = answers.load(tmp_path / "a")
+def test_an_answer_survives_saving_and_loading(tmp_path: Path) -> None:
+    answers.save_answer(ANSWER, tmp_path / "a")
+    back = answers.load_answer(tmp_path / "a")
     assert back is not None
     for name, value in vars(ANSWER).items():
         if name != "probabilities":
@@ -205,19 +207,19 @@ def test_an_answer_comes_back_as_it_was(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_a_damaged_answer_is_none(tmp_path: Path) -> None:
-    answers.save(ANSWER, tmp_path / "a")
+def test_a_damaged_answer_is_ignored(tmp_path: Path) -> None:
+    answers.save_answer(ANSWER, tmp_path / "a")
     whole = (tmp_path / "a").read_bytes()
     for damaged in (b"", whole[: len(whole) // 2], bytes(100)):
         (tmp_path / "b").write_bytes(damaged)
-        assert answers.load(tmp_path / "b") is None
+        assert answers.load_answer(tmp_path / "b") is None
         assert answers.load_probabilities(tmp_path / "b") is None
-    assert answers.load(tmp_path / "c") is None
+    assert answers.load_answer(tmp_path / "c") is None
 
 
 def test_a_file_is_read_tile_by_tile(tmp_path: Path) -> None:
     pixels = picture(700, 500)
     tifffile.imwrite(tmp_path / "a.tif", pixels, tile=(128, 128))
     image = open_image(tmp_path / "a.tif")
-    grey = decoded(tiles.image_tile(image, Place(256, 0, 1)))[..., 0]
+    grey = decoded(tiles.render_tile(image, Tile(256, 0, 1)))[..., 0]
     assert np.abs(grey.astype(int) - pixels[:256, 256:512]).max() < 6

@@ -13,7 +13,7 @@ from ips.patches.grid import Edge
 from ips.patches.image import ImagePatches
 from ips.patches.source import PatchSource
 
-_FEATURES = (".h5", ".hdf5")
+FEATURE_SUFFIXES = (".h5", ".hdf5")
 
 
 def open_patches(
@@ -48,7 +48,7 @@ def open_patches(
     """
     if isinstance(source, str | os.PathLike):
         path, _ = split_address(os.fspath(source))
-        if path.suffix.lower() in _FEATURES:
+        if path.suffix.lower() in FEATURE_SUFFIXES:
             return open_features(os.fspath(source), mpp=slide_mpp)
     image = source if isinstance(source, Image) else open_image(source)
     downsample = downsample_for(image, level=level, mpp=mpp, magnification=magnification)

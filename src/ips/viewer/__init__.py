@@ -1,21 +1,23 @@
-"""The page in the browser: walk through images of any size with the model's attention on them.
+"""The viewer: a page in the browser that shows images of any size with the model's attention.
 
 ::
 
-    tiles.py        squares of an image, and of the attention over it, at any zoom
-    annotations.py  what people drew on an image: GeoJSON and ASAP's XML
-    answers.py      what the model says of an image, kept on disk
-    library.py      the images that were given, looked at in the background
-    showing.py      tiles, patches and words of the image on the page
-    server.py       the page on loopback
-    static/         what the browser gets
+    tiles.py        render tiles of an image and of its attention at any zoom
+    annotations.py  find the annotations of an image, prepare them for the page
+    images.py       find image files, and open each only once
+    answers.py      predictions as the page shows them, cached on disk
+    library.py      the list of images, predicted in the background
+    renderer.py     everything that the page shows of one image
+    server.py       serve the page on this machine
+    static/         HTML, CSS and JavaScript of the page
 """
 
 from ips.errors import require
 
 require("fastapi", "uvicorn", "xstatic")
 
-from ips.viewer.library import Library, find_images
+from ips.viewer.images import find_images
+from ips.viewer.library import Library
 from ips.viewer.server import create_app, serve
 
 __all__ = ["Library", "create_app", "find_images", "serve"]

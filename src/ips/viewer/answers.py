@@ -1,4 +1,4 @@
-"""What a model says of an image, and the map of its attention, kept on disk.
+"""Predictions with their attention maps, as the page shows them, cached on disk.
 
 Letters: N patches of an image, K kept, T tasks, C classes.
 """
@@ -22,25 +22,25 @@ from ips.predictor import Predictor
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 
-_VERSION = "2"
-_CELLS = 2**20  # of a map
+_VERSION = 2
+_MAX_CELLS = 2**20  # of an attention map
 
 
 @dataclass(frozen=True)
 class Answer:
-    """For one image.
+    """What the page shows of a prediction.
 
     Attributes:
         patches: N.
         extent: side of a patch in full-resolution pixels.
         probabilities: ``(C,)`` per task, in the model's order.
-        maps: ``(T + 1, rows, columns)`` attention of each task and its mean; NaN where there is no
-            patch, 0 where patches were passed over.
+        maps: ``(T + 1, rows, columns)`` attention per task, and its mean; NaN where there is no
+            patch, 0 where patches were skipped.
         cell: side of a cell of the maps in full-resolution pixels.
-        offset: x, y of their top-left corner.
-        kept: ``(K, 2)`` top-left corners of the patches kept, most important first.
-        attention: ``(T + 1, K)`` of the patches kept, each row sums to 1.
-        classes: ``(K,)`` that the read-out head sees, None without one.
+        offset: x, y of the maps' top-left corner.
+        kept: ``(K, 2)`` top-left corners of the kept patches, most important first.
+        attention: ``(T + 1, K)`` attention of the kept patches; each row sums to 1.
+        classes: ``(K,)`` classes of the kept patches, None without a read-out head.
     """
 
     patches: int
@@ -54,13 +54,13 @@ class Answer:
     classes: Integers | None
 
     @classmethod
-    def of(cls, explanation: Explanation) -> Answer:
-        """What the page shows of an explanation."""
+    def from_explanation(cls, explanation: Explanation) -> Answer:
+        """Reduce an explanation to what the page shows."""
         rows = [*explanation.all_attention.values(), explanation.mean_attention]
-        maps = [attention_map(explanation.source, row, max_cells=_CELLS) for row in rows]
-        kept = [*(_array(a) for a in explanation.task_attention.values())]
+        maps = [attention_map(explanation.source, row, max_cells=_MAX_CELLS) for row in rows]
+        kept = [_array(attention) for attention in explanation.task_attention.values()]
         scores, extent = explanation.patch_scores, explanation.extent
-        assert extent is not None  # an image's patches have one
+        assert extent is not None  # the patches of an image have one
         return cls(
             patches=explanation.patches,
             extent=extent,
@@ -74,53 +74,53 @@ class Answer:
         )
 
 
-def key_of(predictor: Predictor, image: Path) -> str:
-    """Changes with the model, the file and how it is cut: the answer to another is not ours."""
-    return f"{predictor.fingerprint(image)}-v{_VERSION}"
+def cache_name(predictor: Predictor, image: Path) -> str:
+    """Name of the file for an image's answer; changes with the model, the file and the patches."""
+    return f"{predictor.fingerprint(image)}-v{_VERSION}.safetensors"
 
 
-def save(answer: Answer, path: Path) -> None:
-    """Write an answer; the file appears whole or not at all."""
-    arrays = {f"probabilities.{i}": row for i, row in enumerate(answer.probabilities)}
-    arrays |= {"maps": answer.maps, "attention": answer.attention}
-    numbers = {"kept": answer.kept}
+def save_answer(answer: Answer, path: Path) -> None:
+    """Write an answer."""
+    arrays: dict[str, Any] = {
+        f"probabilities.{i}": row for i, row in enumerate(answer.probabilities)
+    }
+    arrays |= {"maps": answer.maps, "attention": answer.attention, "kept": answer.kept}
     if answer.classes is not None:
-        numbers["classes"] = answer.classes
-    whole = {name: np.ascontiguousarray(array) for name, array in (arrays | numbers).items()}
-    about = {
+        arrays["classes"] = answer.classes
+    metadata = {
         "patches": str(answer.patches),
         "extent": str(answer.extent),
         "cell": str(answer.cell),
         "left": str(answer.offset[0]),
         "top": str(answer.offset[1]),
     }
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     with atomic_write(path) as stream:
-        stream.write(to_bytes(whole, metadata=about))
+        stream.write(to_bytes(contiguous, metadata=metadata))
 
 
-def load(path: Path) -> Answer | None:
-    """The answer in a file; None if there is none, or not a whole one."""
+def load_answer(path: Path) -> Answer | None:
+    """Read an answer; None if the file is missing or damaged."""
     try:
         with safe_open(path, framework="numpy") as file:
-            about, names = file.metadata() or {}, list(file.keys())
-            classes = file.get_tensor("classes") if "classes" in names else None
+            metadata = file.metadata() or {}
             return Answer(
-                patches=int(about["patches"]),
-                extent=int(about["extent"]),
+                patches=int(metadata["patches"]),
+                extent=int(metadata["extent"]),
                 probabilities=_probabilities(file),
                 maps=file.get_tensor("maps"),
-                cell=float(about["cell"]),
-                offset=(int(about["left"]), int(about["top"])),
+                cell=float(metadata["cell"]),
+                offset=(int(metadata["left"]), int(metadata["top"])),
                 kept=file.get_tensor("kept"),
                 attention=file.get_tensor("attention"),
-                classes=classes,
+                classes=file.get_tensor("classes") if "classes" in list(file.keys()) else None,
             )
     except (OSError, SafetensorError, KeyError, ValueError):
         return None
 
 
 def load_probabilities(path: Path) -> list[Floats] | None:
-    """Only these, of every task: a list of images needs no maps."""
+    """Read only the probabilities of an answer, without its maps."""
     try:
         with safe_open(path, framework="numpy") as file:
             return _probabilities(file)
@@ -129,8 +129,8 @@ def load_probabilities(path: Path) -> list[Floats] | None:
 
 
 def _probabilities(file: Any) -> list[Floats]:
-    names = [name for name in list(file.keys()) if name.startswith("probabilities.")]
-    return [file.get_tensor(f"probabilities.{i}") for i in range(len(names))]
+    count = sum(name.startswith("probabilities.") for name in list(file.keys()))
+    return [file.get_tensor(f"probabilities.{i}") for i in range(count)]
 
 
 def _array(tensor: Tensor) -> Floats:

@@ -1,7 +1,8 @@
-"""The page on loopback: it answers for the images of a library, and for nothing else.
+"""Serve the page and the images of a library on this machine, and nothing else.
 
-Every address begins with a token that only the person who started it knows. Only GET is answered,
-only for this machine's own names, and without what would let another page read the answer.
+Every address begins with a random token, which only the user who started the viewer knows. The
+server answers only GET requests to this machine's own names, with headers that keep other web pages
+from reading the response.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import secrets
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec, TypeVar
@@ -28,16 +29,16 @@ from xstatic.pkg import leaflet
 
 from ips.errors import ConfigError, IPSError
 from ips.viewer.library import Entry, Library
-from ips.viewer.showing import Showing
-from ips.viewer.tiles import COLOURS, Colours, colour_bar
+from ips.viewer.renderer import Renderer
+from ips.viewer.tiles import COLOUR_MAPS, ColourMap, render_colour_map
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 HOST = "127.0.0.1"
-_NAMES = {HOST, "localhost"}
-_LONGEST = 512  # bytes of a path, and of a query
-_MOST_HEADERS = 16_384  # bytes of all that a browser tells of itself
+_HOST_NAMES = {HOST, "localhost"}
+_MAX_ADDRESS = 512  # bytes of a path, and of a query
+_MAX_HEADERS = 16_384  # bytes of all headers of a request
 _WORKERS = min(4, os.cpu_count() or 1)
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -48,9 +49,9 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-_KEPT = {"cache-control": "private, max-age=3600"}  # the address says when the file was changed
-_NEW = {"cache-control": "no-store"}
-_KINDS = {
+_CACHED = {"cache-control": "private, max-age=3600"}  # the address has the modification time
+_NOT_CACHED = {"cache-control": "no-store"}
+_MEDIA_TYPES = {
     ".css": "text/css",
     ".html": "text/html",
     ".js": "text/javascript",
@@ -59,29 +60,29 @@ _KINDS = {
 
 
 def create_app(library: Library, *, token: str) -> FastAPI:
-    """The page and what it asks for, all of it below ``/token/``."""
+    """The app that serves the page and its data, all below ``/token/``."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    showing = Showing(library)
+    renderer = Renderer(library)
     pool = ThreadPoolExecutor(max_workers=_WORKERS, thread_name_prefix="ips-tile")
 
-    async def off(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Done by a thread of the pool: reading and drawing must not hold up other requests."""
+    async def in_thread(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Reading and rendering must not block other requests."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(pool, lambda: work(*args, **kwargs))
 
-    def known(number: str) -> Entry:
-        entry = library.get(number)
+    def find_entry(image_id: str) -> Entry:
+        entry = library.get(image_id)
         if entry is None:
             raise HTTPException(404, "no such image")
         return entry
 
     @app.get("/")
     async def page() -> Response:
-        return _file("index.html")
+        return _static("index.html")
 
     @app.get("/static/{name}")
     async def static(name: str) -> Response:
-        return _file(name)
+        return _static(name)
 
     @app.get("/api/run")
     async def run() -> Response:
@@ -90,56 +91,65 @@ def create_app(library: Library, *, token: str) -> FastAPI:
             "run": library.run.absolute().name,
             "tasks": list(predictor.net.tasks),
             "classes": predictor.patch_classes,
-            "colours": COLOURS,
+            "colour_maps": COLOUR_MAPS,
         }
         return _json(facts)
 
     @app.get("/api/images")
     async def images(since: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Response:
-        change, rows = library.rows(since)
-        return _json({"change": change, "images": rows})
+        version, rows = library.rows(since)
+        return _json({"version": version, "images": rows})
 
-    @app.get("/api/images/{number}")
-    async def image(number: str) -> Response:
-        entry = known(number)
-        library.want(entry)
-        return _json(await off(showing.details, entry))
+    @app.get("/api/images/{image_id}")
+    async def image(image_id: str) -> Response:
+        entry = find_entry(image_id)
+        library.predict_next(entry)
+        return _json(await in_thread(renderer.details, entry))
 
-    @app.get("/api/images/{number}/annotations")
-    async def annotations(number: str) -> Response:
-        return _json(await off(showing.annotations, known(number)))
+    @app.get("/api/images/{image_id}/annotations")
+    async def annotations(image_id: str) -> Response:
+        return _json(await in_thread(renderer.annotations, find_entry(image_id)))
 
-    @app.get("/tiles/{number}/{zoom}/{column}/{row}")
-    async def tile(number: str, zoom: int, column: int, row: int) -> Response:
-        return _picture(await off(showing.tile, known(number), zoom, column, row))
+    @app.get("/tiles/{image_id}/{zoom}/{column}/{row}")
+    async def tile(image_id: str, zoom: int, column: int, row: int) -> Response:
+        return _picture(await in_thread(renderer.tile, find_entry(image_id), zoom, column, row))
 
-    @app.get("/attention/{number}/{zoom}/{column}/{row}")
+    @app.get("/attention/{image_id}/{zoom}/{column}/{row}")
     async def attention(
-        number: str,
+        image_id: str,
         zoom: int,
         column: int,
         row: int,
         task: Annotated[int, Query(ge=0)],
-        colours: Colours = "viridis",
-        above: Annotated[float, Query(ge=0, le=1, allow_inf_nan=False)] = 0.0,
+        colour_map: ColourMap = "viridis",
+        min_rank: Annotated[float, Query(ge=0, le=1, allow_inf_nan=False)] = 0.0,
     ) -> Response:
-        look = partial(showing.attention_tile, task=task, colours=colours, above=round(above, 3))
-        return _picture(await off(look, known(number), zoom, column, row))
+        tile = await in_thread(
+            renderer.attention_tile,
+            find_entry(image_id),
+            zoom,
+            column,
+            row,
+            task=task,
+            colour_map=colour_map,
+            min_rank=round(min_rank, 3),
+        )
+        return _picture(tile)
 
-    @app.get("/patches/{number}/{rank}")
-    async def patch(number: str, rank: int) -> Response:
-        return _picture(await off(showing.patch, known(number), rank))
+    @app.get("/patches/{image_id}/{rank}")
+    async def patch(image_id: str, rank: int) -> Response:
+        return _picture(await in_thread(renderer.patch, find_entry(image_id), rank))
 
-    @app.get("/colours/{colours}")
-    async def bar(colours: Colours) -> Response:
-        return _picture(colour_bar(colours))
+    @app.get("/colour-maps/{colour_map}")
+    async def legend(colour_map: ColourMap) -> Response:
+        return _picture(render_colour_map(colour_map))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: Exception) -> Response:
         return PlainTextResponse("bad request", 400)
 
     @app.exception_handler(StarletteHTTPException)
-    async def refused(request: Request, error: Exception) -> Response:
+    async def rejected(request: Request, error: Exception) -> Response:
         assert isinstance(error, StarletteHTTPException)
         return PlainTextResponse(str(error.detail).lower(), error.status_code)
 
@@ -147,19 +157,25 @@ def create_app(library: Library, *, token: str) -> FastAPI:
     async def unreadable(request: Request, error: Exception) -> Response:
         return PlainTextResponse(str(error).encode(errors="replace"), 422)
 
-    app.add_middleware(_Guard, token=token)
+    app.add_middleware(_RequestGuard, token=token)
     return app
 
 
 def serve(library: Library, *, port: int, on_ready: Callable[[str], None]) -> None:
-    """Serve until interrupted; ``on_ready`` receives the address. Port 0 takes a free one."""
+    """Serve until interrupted.
+
+    Args:
+        library: the images.
+        port: port of the page; 0 picks a free one.
+        on_ready: callback that receives the address of the page.
+    """
     try:
         listener = socket.create_server((HOST, port))
     except OSError as error:
         raise ConfigError(
-            f"--port {port}: cannot be used ({error.strerror}): give another"
+            f"--port {port}: cannot be used ({error.strerror}): give another port"
         ) from error
-    # Or the second half of an answer waits 40 ms for the first to be confirmed.
+    # Otherwise the second packet of a response waits 40 ms for the first to be acknowledged.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     token = secrets.token_urlsafe(16)
     config = uvicorn.Config(
@@ -180,44 +196,44 @@ def serve(library: Library, *, port: int, on_ready: Callable[[str], None]) -> No
             library.close()
 
 
-class _Guard:
-    """Turns away what no page of ours would ask, and says so to the browser for the rest."""
+class _RequestGuard:
+    """Rejects requests that the page never makes, and adds security headers to every response."""
 
     def __init__(self, app: ASGIApp, *, token: str) -> None:
         self.app, self._token = app, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            raise RuntimeError("only HTTP is spoken here")
+            raise RuntimeError("only HTTP is supported")
 
-        async def guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 extra = [(k.encode(), v.encode()) for k, v in _HEADERS.items()]
                 message["headers"] = [*message.get("headers", []), *extra]
             await send(message)
 
-        trouble = self._trouble(scope)
-        if trouble is not None:
-            await PlainTextResponse(*trouble)(scope, receive, guarded)
+        problem = self._problem(scope)
+        if problem is not None:
+            await PlainTextResponse(*problem)(scope, receive, send_with_headers)
             return
         path = scope["path"].removeprefix(f"/{self._token}")
         inner = {**scope, "path": path, "raw_path": path.encode()}
-        await self.app(inner, receive, guarded)
+        await self.app(inner, receive, send_with_headers)
 
-    def _trouble(self, scope: Scope) -> tuple[str, int] | None:
-        """What is wrong with a request, and the code for it."""
-        if sum(len(key) + len(value) for key, value in scope["headers"]) > _MOST_HEADERS:
+    def _problem(self, scope: Scope) -> tuple[str, int] | None:
+        """What is wrong with a request, and its status code."""
+        if sum(len(key) + len(value) for key, value in scope["headers"]) > _MAX_HEADERS:
             return "headers too large", 431
         headers = {key.lower(): value for key, value in scope["headers"]}
         name = headers.get(b"host", b"").decode("latin-1").rsplit(":", 1)[0]
-        if name not in _NAMES:
+        if name not in _HOST_NAMES:
             return "wrong host", 421
         if scope["method"] != "GET":
             return "method not allowed", 405
-        if len(scope["path"].encode()) > _LONGEST or len(scope["query_string"]) > _LONGEST:
+        if len(scope["path"].encode()) > _MAX_ADDRESS or len(scope["query_string"]) > _MAX_ADDRESS:
             return "address too long", 414
         if headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers:
-            return "no body is taken", 413
+            return "no body is accepted", 413
         start = scope["path"].split("/", 2)
         if len(start) < 3 or not secrets.compare_digest(start[1].encode(), self._token.encode()):
             return "not found", 404
@@ -225,30 +241,29 @@ class _Guard:
 
 
 @cache
-def _statics() -> dict[str, tuple[bytes, str]]:
-    """Every file that there is for the browser, by its name: no path is ever put together."""
-    ours = files("ips.viewer") / "static"
-    found = {item.name: item.read_bytes() for item in ours.iterdir()}
-    theirs = Path(leaflet.BASE_DIR)
-    found |= {name: (theirs / name).read_bytes() for name in ("leaflet.js", "leaflet.css")}
-    return {name: (data, _KINDS[Path(name).suffix]) for name, data in found.items()}
+def _static_files() -> dict[str, tuple[bytes, str]]:
+    """Content and media type of every static file by name; requests never form a path."""
+    own, leaflet_folder = files("ips.viewer") / "static", Path(leaflet.BASE_DIR)
+    found = {item.name: item.read_bytes() for item in own.iterdir()}
+    found |= {name: (leaflet_folder / name).read_bytes() for name in ("leaflet.js", "leaflet.css")}
+    return {name: (data, _MEDIA_TYPES[Path(name).suffix]) for name, data in found.items()}
 
 
-def _file(name: str) -> Response:
-    if name not in _statics():
+def _static(name: str) -> Response:
+    if name not in _static_files():
         raise HTTPException(404, "not found")
-    data, kind = _statics()[name]
-    return Response(data, media_type=kind, headers={"cache-control": "no-cache"})
+    data, media_type = _static_files()[name]
+    return Response(data, media_type=media_type, headers={"cache-control": "no-cache"})
 
 
 def _json(content: Any) -> Response:
-    # In ASCII: a file's name need not be text that can be encoded.
+    # As ASCII: a file name may contain characters that cannot be encoded.
     text = json.dumps(content, allow_nan=False)
-    return Response(text, media_type="application/json", headers=_NEW)
+    return Response(text, media_type="application/json", headers=_NOT_CACHED)
 
 
 def _picture(data: bytes | None) -> Response:
     if data is None:
         raise HTTPException(404, "not found")
-    kind = "image/png" if data.startswith(b"\x89PNG") else "image/jpeg"
-    return Response(data, media_type=kind, headers=_KEPT)
+    media_type = "image/png" if data.startswith(b"\x89PNG") else "image/jpeg"
+    return Response(data, media_type=media_type, headers=_CACHED)

@@ -1,155 +1,165 @@
-// What the model says of an image, and where it looked.
+// The prediction of the current image, and its attention.
 
-import { $, element, number, page, percent, run, several, still } from "./page.js";
+import { $, element, formatNumber, formatPercent, hasSeveralTasks, page, reducedMotion, run } from "./page.js";
 
-const MOST_CLASSES = 12; // shown at first
-const MOST_SHOWN = 60; // patches in the gallery
+const MAX_CLASSES = 12; // listed at first
+const MAX_PATCHES = 60; // in the gallery
 // The ten class colours of `ips explain`.
 const PALETTE = [
   "#0072b2", "#ffa90e", "#bd1f01", "#33bbee", "#7b68ee",
   "#ee7733", "#b2df8a", "#ffaabb", "#a96b59", "#717581",
 ];
 const OUTLINE = "#ffa90e";
-// What part of the map is drawn, from its highest values on: the stops of the slider.
-export const TOP = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.85, 1];
+// Stops of the slider "Show top": the share of the map that is visible, highest ranks first.
+export const TOP_SHARES = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.85, 1];
 
-export function describe() {
-  const found = !page.shown.error && page.shown.answer;
-  $("image-name").textContent = page.shown.name;
-  const size = page.shown.error ? "" : `${number(page.shown.width)} × ${number(page.shown.height)} px`;
-  const kept = found ? `\n${number(found.count)} of ${number(found.patches)} patches kept` : "";
+export function showAnswer() {
+  const { details } = page;
+  const answer = !details.error && details.answer;
+  $("image-name").textContent = details.name;
+  const size = details.error ? "" : `${formatNumber(details.width)} × ${formatNumber(details.height)} px`;
+  const kept = answer ? `\n${formatNumber(answer.count)} of ${formatNumber(answer.patches)} patches kept` : "";
   $("facts").textContent = size + kept;
-  $("annotations-label").hidden = !page.shown.annotated;
-  $("task-section").hidden = !several();
-  probabilities();
-  attend();
-  gallery();
+  $("annotations-label").hidden = !details.annotated;
+  $("task-section").hidden = !hasSeveralTasks();
+  showProbabilities();
+  showAttention();
+  showPatches();
 }
 
-function bar(name, value, text, answered) {
-  const item = element("li", answered ? "answered" : "");
+function probabilityBar(name, value, isPredicted) {
+  const item = element("li", isPredicted ? "predicted" : "");
   const track = element("span", "track");
   const fill = element("div", "fill");
   fill.style.width = `${100 * value}%`;
   track.append(fill);
   const label = element("span", "name", name);
   label.title = name;
-  item.append(label, track, element("span", "value", text));
+  item.append(label, track, element("span", "value", value.toFixed(2)));
   return item;
 }
 
-export function probabilities() {
+function summaryRow(task, { names, probability }) {
+  const item = element("li");
+  item.append(
+    element("span", "name", task),
+    element("span", "predicted", names.join(" ") || "none"),
+    element("span", "value", probability === null ? "" : probability.toFixed(2)),
+  );
+  return item;
+}
+
+export function showProbabilities() {
   const list = $("probabilities");
   list.replaceChildren();
   $("more").hidden = true;
-  if (!page.shown.answer) return;
-  const { probabilities: rows, said: answers } = page.shown.answer;
-  list.classList.toggle("summary", page.task === run.tasks.length);
-  if (page.task === run.tasks.length) {
-    run.tasks.forEach((name, i) => {
-      const item = element("li");
-      const value = answers[i].probability;
-      item.append(
-        element("span", "name", name),
-        element("span", "answered", answers[i].names.join(" ") || "none"),
-        element("span", "value", value === null ? "" : value.toFixed(2)),
-      );
-      list.append(item);
-    });
+  if (!page.details.answer) return;
+  const { probabilities, predictions } = page.details.answer;
+  const isSummary = page.task === run.tasks.length;
+  list.classList.toggle("summary", isSummary);
+  if (isSummary) {
+    list.append(...run.tasks.map((task, i) => summaryRow(task, predictions[i])));
     return;
   }
-  const answered = new Set(answers[page.task].names);
-  let entries = rows[page.task];
-  if (entries.length > MOST_CLASSES && !page.all) {
-    entries = [...entries].sort((a, b) => b[1] - a[1]).slice(0, MOST_CLASSES);
-    $("more").textContent = `all ${number(rows[page.task].length)} classes`;
+  const predicted = new Set(predictions[page.task].names);
+  let classes = probabilities[page.task];
+  if (classes.length > MAX_CLASSES && !page.showAllClasses) {
+    $("more").textContent = `all ${formatNumber(classes.length)} classes`;
     $("more").hidden = false;
+    classes = [...classes].sort((a, b) => b[1] - a[1]).slice(0, MAX_CLASSES);
   }
-  list.append(...entries.map(([name, p]) => bar(name, p, p.toFixed(2), answered.has(name))));
+  list.append(...classes.map(([name, p]) => probabilityBar(name, p, predicted.has(name))));
 }
 
-// A new layer goes over the one before, which is taken away once the new one is there. (Leaflet's
-// own way to change an address asks for tiles of a broken zoom between two whole ones.)
-export function attend() {
-  const before = page.layers.attentions || [];
-  delete $("map").dataset.attention; // what is drawn, once it is
-  if (!page.map || !page.shown.answer || !$("attention").checked) {
-    before.forEach((layer) => layer.remove());
-    page.layers.attentions = [];
+// A new layer covers the previous one, which is removed once the new one is loaded. (Leaflet's
+// setUrl would request tiles of a fractional zoom.)
+export function showAttention() {
+  const previous = page.layers.attention || [];
+  delete $("map").dataset.attention; // set again once the layer is loaded
+  if (!page.map || !page.details.answer || !$("attention").checked) {
+    previous.forEach((layer) => layer.remove());
+    page.layers.attention = [];
     return;
   }
-  const above = (1 - TOP[$("top").value]).toFixed(3);
-  const query = `task=${page.task}&colours=${$("colours").value}&above=${above}&of=${page.shown.changed}`;
-  const layer = L.tileLayer(`attention/${page.shown.id}/{z}/{x}/{y}?${query}`, {
+  const minRank = (1 - TOP_SHARES[$("top").value]).toFixed(3);
+  const { id, modified } = page.details;
+  const query = `task=${page.task}&colour_map=${$("colour-maps").value}&min_rank=${minRank}&modified=${modified}`;
+  const layer = L.tileLayer(`attention/${id}/{z}/{x}/{y}?${query}`, {
     ...page.layers.options,
     opacity: Number($("opacity").value),
   });
-  page.layers.attentions = [...before, layer];
+  page.layers.attention = [...previous, layer];
   layer.on("load", () => {
-    if (layer !== page.layers.attentions?.at(-1)) return;
-    page.layers.attentions.slice(0, -1).forEach((old) => old.remove());
-    page.layers.attentions = [layer];
+    if (layer !== page.layers.attention?.at(-1)) return;
+    page.layers.attention.slice(0, -1).forEach((old) => old.remove());
+    page.layers.attention = [layer];
     $("map").dataset.attention = query;
   });
   layer.addTo(page.map);
 }
 
-// The patches that were kept, in the order of their attention for the current task.
+// The kept patches, sorted by their attention for the current task.
 
-function ranked() {
-  const { kept, attention, classes } = page.shown.answer;
+function sortedPatches() {
+  const { kept, attention, classes } = page.details.answer;
   return kept
-    .map(([x, y], rank) => ({ x, y, rank, attention: attention[page.task][rank], read: classes?.[rank] }))
-    .filter(({ read }) => page.readAs === null || read === page.readAs)
+    .map(([x, y], rank) => ({ x, y, rank, attention: attention[page.task][rank], class: classes?.[rank] }))
+    .filter((patch) => page.patchClass === null || patch.class === page.patchClass)
     .sort((a, b) => b.attention - a.attention);
 }
 
-const chip = (patch) => (patch.read === undefined ? OUTLINE : PALETTE[Math.min(patch.read, 9)]);
-const box = ({ x, y }) => [[y, x], [y + page.shown.answer.extent, x + page.shown.answer.extent]];
-const readName = (patch) => (patch.read === undefined ? "" : run.classes[patch.read]);
+const patchColour = (patch) => (patch.class === undefined ? OUTLINE : PALETTE[Math.min(patch.class, 9)]);
+const patchBounds = ({ x, y }) => [[y, x], [y + page.details.answer.extent, x + page.details.answer.extent]];
+const className = (patch) => (patch.class === undefined ? "" : run.classes[patch.class]);
 
-export function gallery() {
-  $("gallery").replaceChildren();
-  page.layers.outlines?.clearLayers();
-  page.layers.marked?.clearLayers();
-  $("classes").hidden = !(page.shown.answer?.classes && run.classes);
-  $("gallery-section").hidden = !page.shown.answer;
-  if (!page.map || !page.shown.answer) return;
-  const patches = ranked();
-  for (const patch of patches.slice(0, MOST_SHOWN)) {
-    const button = element("button");
-    button.type = "button";
-    const picture = element("img");
-    picture.src = `patches/${page.shown.id}/${patch.rank}?of=${page.shown.changed}`;
-    picture.loading = "lazy";
-    picture.alt = "";
-    if (patch.read !== undefined) picture.style.setProperty("--chip", chip(patch));
-    const name = readName(patch);
-    const share = percent(patch.attention);
-    const caption = element("span", "caption");
-    caption.append(element("span", "", share), element("span", "read", name));
-    button.append(picture, caption);
-    button.title = `x ${number(patch.x)}, y ${number(patch.y)}: ${share} of the attention to the patches kept${name ? `, read as ${name}` : ""}`;
-    button.setAttribute("aria-label", `Go to the patch at ${button.title}`);
-    button.addEventListener("click", () => visit(patch, button));
-    const item = element("li");
-    item.append(button);
-    $("gallery").append(item);
-  }
-  $("gallery").classList.toggle("small", page.shown.answer.extent < 100);
-  if (!$("outlines").checked) return;
-  for (const patch of patches.reverse()) {
-    L.rectangle(box(patch), { color: chip(patch), weight: 1.5, fill: false, interactive: false }).addTo(page.layers.outlines);
-  }
+function addRectangle(patch, weight, layer) {
+  const style = { color: patchColour(patch), weight, fill: false, interactive: false };
+  L.rectangle(patchBounds(patch), style).addTo(layer);
 }
 
-function visit(patch, button) {
-  if (!page.shown?.answer) return;
+function galleryItem(patch) {
+  const button = element("button");
+  button.type = "button";
+  const picture = element("img");
+  picture.src = `patches/${page.details.id}/${patch.rank}?modified=${page.details.modified}`;
+  picture.loading = "lazy";
+  picture.alt = "";
+  if (patch.class !== undefined) picture.style.setProperty("--class-colour", patchColour(patch));
+  const name = className(patch);
+  const share = formatPercent(patch.attention);
+  const caption = element("span", "caption");
+  caption.append(element("span", "", share), element("span", "class", name));
+  button.append(picture, caption);
+  const position = `x ${formatNumber(patch.x)}, y ${formatNumber(patch.y)}`;
+  button.title = `${position}: ${share} of the attention among the kept patches${name ? `, class ${name}` : ""}`;
+  button.setAttribute("aria-label", `Go to the patch at ${button.title}`);
+  button.addEventListener("click", () => goTo(patch, button));
+  const item = element("li");
+  item.append(button);
+  return item;
+}
+
+export function showPatches() {
+  const { answer } = page.details;
+  $("gallery").replaceChildren();
+  page.layers.outlines?.clearLayers();
+  page.layers.selected?.clearLayers();
+  $("classes").hidden = !(answer?.classes && run.classes);
+  $("gallery-section").hidden = !answer;
+  if (!page.map || !answer) return;
+  const patches = sortedPatches();
+  $("gallery").append(...patches.slice(0, MAX_PATCHES).map(galleryItem));
+  $("gallery").classList.toggle("small", answer.extent < 100);
+  if ($("outlines").checked) patches.reverse().forEach((patch) => addRectangle(patch, 1.5, page.layers.outlines));
+}
+
+function goTo(patch, button) {
+  if (!page.details?.answer) return;
   for (const other of $("gallery").querySelectorAll("[aria-current]")) other.removeAttribute("aria-current");
   button.setAttribute("aria-current", "true");
-  page.layers.marked.clearLayers();
-  L.rectangle(box(patch), { color: chip(patch), weight: 3.5, fill: false, interactive: false }).addTo(page.layers.marked);
-  const around = L.latLngBounds(box(patch)).pad(1.5);
-  if (still.matches) page.map.fitBounds(around, { animate: false });
-  else page.map.flyToBounds(around, { duration: 0.6 });
+  page.layers.selected.clearLayers();
+  addRectangle(patch, 3.5, page.layers.selected);
+  const bounds = L.latLngBounds(patchBounds(patch)).pad(1.5);
+  if (reducedMotion.matches) page.map.fitBounds(bounds, { animate: false });
+  else page.map.flyToBounds(bounds, { duration: 0.6 });
 }

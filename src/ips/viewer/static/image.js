@@ -1,63 +1,64 @@
-// An image: its tiles, and what people drew on it.
+// The current image: its tiles and annotations.
 
-import { describe } from "./answer.js";
+import { showAnswer } from "./answer.js";
 import { poll } from "./library.js";
-import { $, ask, element, images, notice, number, page, still } from "./page.js";
+import { $, element, fetchJson, formatNumber, images, page, reducedMotion, showNotice } from "./page.js";
 
 const TILE = 256;
-const OVERZOOM = 4; // how much further than its own pixels an image can be enlarged
+const EXTRA_ZOOM = 4; // how far an image can be enlarged beyond its own pixels
 
-export async function open(id) {
-  images.get(page.current)?.item.setAttribute("aria-selected", "false");
-  page.current = id;
+export async function openImage(id) {
+  images.get(page.currentId)?.item.setAttribute("aria-selected", "false");
+  page.currentId = id;
   const { item } = images.get(id);
   item.setAttribute("aria-selected", "true");
   item.scrollIntoView({ block: "nearest" });
   $("images").setAttribute("aria-activedescendant", item.id);
   history.replaceState(null, "", `#${id}`);
-  page.shown = null;
-  await refresh(id);
-  if (page.current === id) poll();
+  page.details = null;
+  await loadDetails(id);
+  if (page.currentId === id) poll();
 }
 
-export async function refresh(id) {
+export async function loadDetails(id) {
   let details;
   try {
-    details = await ask(`api/images/${id}`);
+    details = await fetchJson(`api/images/${id}`);
   } catch (error) {
     details = { id, name: images.get(id).row.name, error: error.message };
   }
-  if (page.current !== id) return; // another was opened meanwhile
-  const same = page.shown && page.shown.id === id && page.shown.changed === details.changed && page.map;
-  page.shown = details;
+  if (page.currentId !== id) return; // another image was opened in the meantime
+  const previous = page.details;
+  const isSame = page.map && previous?.id === id && previous.modified === details.modified;
+  page.details = details;
   document.title = `${details.name} – ips view`;
-  if (!same) lay();
-  if (details.error) notice(details.error);
+  if (!isSame) createMap();
+  if (details.error) showNotice(details.error);
   else {
     const { row } = images.get(id);
-    notice(row.state === "failed" ? row.message : "", true);
-    if (!same && details.annotated) annotate(id);
+    showNotice(row.state === "failed" ? row.message : "", true);
+    if (!isSame && details.annotated) showAnnotations(id);
   }
-  describe();
+  showAnswer();
 }
 
-function lay() {
+function createMap() {
   page.map?.remove();
   page.map = null;
   page.layers = {};
   $("scale").hidden = true;
   $("pointer").textContent = "";
   delete $("map").dataset.zoom;
-  if (page.shown.error) return;
-  const { width, height, zoom, bounds } = page.shown;
-  // Latitude and longitude are y and x in full-resolution pixels, y downwards.
+  if (page.details.error) return;
+  const { id, modified, width, height, zoom, bounds } = page.details;
+  // Latitude and longitude are y and x in full-resolution pixels; y points down.
   const crs = L.extend({}, L.CRS.Simple, {
     transformation: new L.Transformation(1, 0, 1, 0),
     scale: (z) => 2 ** (z - zoom),
     zoom: (scale) => Math.log2(scale) + zoom,
   });
-  const area = [[0, 0], [height, width]];
-  const [left, top, wide, high] = bounds;
+  const imageArea = [[0, 0], [height, width]];
+  const [left, top, scannedWidth, scannedHeight] = bounds;
   page.map = L.map("map", {
     crs,
     attributionControl: false,
@@ -65,81 +66,83 @@ function lay() {
     zoomSnap: 0,
     wheelPxPerZoomLevel: 100,
     minZoom: Math.min(0, Math.floor(Math.log2(480 / Math.max(width, height)) + zoom)),
-    maxZoom: zoom + OVERZOOM,
-    maxBounds: L.latLngBounds(area).pad(0.5),
-    zoomAnimation: !still.matches,
-    fadeAnimation: !still.matches,
+    maxZoom: zoom + EXTRA_ZOOM,
+    maxBounds: L.latLngBounds(imageArea).pad(0.5),
+    zoomAnimation: !reducedMotion.matches,
+    fadeAnimation: !reducedMotion.matches,
   });
   const options = {
     tileSize: TILE,
     minNativeZoom: 0,
     maxNativeZoom: zoom,
     minZoom: -8,
-    maxZoom: zoom + OVERZOOM,
-    bounds: area,
+    maxZoom: zoom + EXTRA_ZOOM,
+    bounds: imageArea,
     noWrap: true,
     keepBuffer: 1,
   };
-  page.layers.image = L.tileLayer(`tiles/${page.shown.id}/{z}/{x}/{y}?of=${page.shown.changed}`, options).addTo(page.map);
-  page.layers.image.on("tileerror", unreadable);
   page.layers.options = options;
+  page.layers.image = L.tileLayer(`tiles/${id}/{z}/{x}/{y}?modified=${modified}`, options).addTo(page.map);
+  page.layers.image.on("tileerror", showTileError);
   page.layers.outlines = L.layerGroup().addTo(page.map);
-  page.layers.marked = L.layerGroup().addTo(page.map);
+  page.layers.selected = L.layerGroup().addTo(page.map);
   page.layers.annotations = L.layerGroup();
   if ($("annotations").checked) page.layers.annotations.addTo(page.map);
-  page.map.on("moveend zoomend", moved);
+  page.map.on("moveend zoomend", onMove);
   page.map.on("mousemove", ({ latlng }) => {
     const [x, y] = [Math.floor(latlng.lng), Math.floor(latlng.lat)];
     const inside = x >= 0 && y >= 0 && x < width && y < height;
-    $("pointer").textContent = inside ? `x ${number(x)}, y ${number(y)}` : "";
+    $("pointer").textContent = inside ? `x ${formatNumber(x)}, y ${formatNumber(y)}` : "";
   });
   page.map.on("mouseout", () => ($("pointer").textContent = ""));
-  page.map.fitBounds([[top, left], [top + high, left + wide]], { animate: false, padding: [8, 8] });
+  const scannedArea = [[top, left], [top + scannedHeight, left + scannedWidth]];
+  page.map.fitBounds(scannedArea, { animate: false, padding: [8, 8] });
 }
 
-function moved() {
-  if (!page.shown) return; // another image is being opened
+function onMove() {
+  if (!page.details) return; // another image is being opened
   const centre = page.map.getCenter();
-  $("map").classList.toggle("sharp", page.map.getZoom() > page.shown.zoom);
+  $("map").classList.toggle("pixelated", page.map.getZoom() > page.details.zoom);
   $("map").dataset.zoom = page.map.getZoom();
   $("map").dataset.x = Math.round(centre.lng);
   $("map").dataset.y = Math.round(centre.lat);
-  scale();
+  updateScaleBar();
 }
 
-async function unreadable({ tile }) {
-  const id = page.current;
+async function showTileError({ tile }) {
+  const id = page.currentId;
   const response = await fetch(tile.src).catch(() => null);
-  if (page.current === id && response && response.status === 422) notice(await response.text(), true);
+  if (page.currentId === id && response?.status === 422) showNotice(await response.text(), true);
 }
 
-function scale() {
-  $("scale").hidden = !page.shown.mpp;
-  if (!page.shown.mpp) return;
-  const micrometres = page.shown.mpp * 2 ** (page.shown.zoom - page.map.getZoom()); // of a pixel on the screen
-  const most = 110 * micrometres;
-  const ten = 10 ** Math.floor(Math.log10(most));
-  const length = [5, 2, 1].map((n) => n * ten).find((n) => n <= most);
-  $("scale-text").style.width = `${length / micrometres}px`;
-  $("scale-text").textContent = length >= 1000 ? `${number(length / 1000)} mm` : `${+length.toPrecision(1)} µm`;
+function updateScaleBar() {
+  const { mpp, zoom } = page.details;
+  $("scale").hidden = !mpp;
+  if (!mpp) return;
+  const micrometresPerPixel = mpp * 2 ** (zoom - page.map.getZoom()); // on the screen
+  const maxLength = 110 * micrometresPerPixel;
+  const powerOfTen = 10 ** Math.floor(Math.log10(maxLength));
+  const length = [5, 2, 1].map((n) => n * powerOfTen).find((n) => n <= maxLength);
+  $("scale-text").style.width = `${length / micrometresPerPixel}px`;
+  $("scale-text").textContent = length >= 1000 ? `${formatNumber(length / 1000)} mm` : `${+length.toPrecision(1)} µm`;
 }
 
-async function annotate(id) {
-  let found;
+async function showAnnotations(id) {
+  let shapes;
   try {
-    found = await ask(`api/images/${id}/annotations`);
+    shapes = await fetchJson(`api/images/${id}/annotations`);
   } catch (error) {
-    if (page.current === id) notice(error.message, true);
+    if (page.currentId === id) showNotice(error.message, true);
     return;
   }
-  if (page.current !== id || !page.map) return;
-  for (const { kind, lines, name, colour } of found) {
-    const places = lines.map((line) => line.map(([x, y]) => [y, x]));
+  if (page.currentId !== id || !page.map) return;
+  for (const { kind, lines, name, colour } of shapes) {
+    const points = lines.map((line) => line.map(([x, y]) => [y, x]));
     const style = { color: colour, weight: 2, fillOpacity: 0.06 };
     const layer =
-      kind === "polygon" ? L.polygon(places, style)
-      : kind === "line" ? L.polyline(places, { ...style, fill: false })
-      : L.circleMarker(places[0][0], { ...style, radius: 5 });
+      kind === "polygon" ? L.polygon(points, style)
+      : kind === "line" ? L.polyline(points, { ...style, fill: false })
+      : L.circleMarker(points[0][0], { ...style, radius: 5 });
     if (name) layer.bindTooltip(element("span", "", name), { sticky: true });
     layer.addTo(page.layers.annotations);
   }

@@ -1,102 +1,99 @@
 // The list of images.
 
-import { open, refresh } from "./image.js";
-import { $, ask, element, images, notice, number, page, percent, run } from "./page.js";
+import { loadDetails, openImage } from "./image.js";
+import { $, element, fetchJson, formatNumber, formatPercent, images, isPending, page, run, showNotice } from "./page.js";
 
-let change = 0; // the last one that was heard of
-let polling = 0;
-let lost = false; // the server did not answer
+let version = 0; // of the list, as last received
+let pollTimer = 0;
+let disconnected = false;
 
-function said(row) {
+function statusText(row) {
   if (row.state === "failed") return "failed";
-  if (row.state === "waiting") return "…";
-  if (row.state === "looking") return row.total ? percent(row.done / row.total) : "…";
-  const of = (i) => row.answers[i].names.join(" ") || "none";
-  if (page.task < run.tasks.length) {
-    const p = row.answers[page.task].probability;
-    return p === null ? of(page.task) : `${of(page.task)} (${p.toFixed(2)})`;
-  }
-  return run.tasks.map((_, i) => of(i)).join(" · ");
+  if (isPending(row)) return row.state === "running" && row.total ? formatPercent(row.done / row.total) : "…";
+  const names = row.predictions.map((prediction) => prediction.names.join(" ") || "none");
+  if (page.task === run.tasks.length) return names.join(" · ");
+  const { probability } = row.predictions[page.task];
+  return probability === null ? names[page.task] : `${names[page.task]} (${probability.toFixed(2)})`;
 }
 
-export function update(row) {
-  let known = images.get(row.id);
-  if (!known) {
+export function updateRow(row) {
+  let image = images.get(row.id);
+  if (!image) {
     const item = element("li");
     item.id = `image-${row.id}`;
     item.setAttribute("role", "option");
     item.setAttribute("aria-selected", "false");
-    item.append(element("span", "name"), element("span", "said"));
-    item.addEventListener("click", () => open(row.id));
+    item.append(element("span", "name"), element("span", "status"));
+    item.addEventListener("click", () => openImage(row.id));
     $("images").append(item);
-    known = { item };
-    images.set(row.id, known);
+    image = { item };
+    images.set(row.id, image);
   }
-  Object.assign(known, { row });
-  known.item.classList.toggle("failed", row.state === "failed");
-  known.item.children[0].textContent = row.name;
-  known.item.children[1].textContent = said(row);
-  known.item.title = row.message || row.name;
+  image.row = row;
+  image.item.classList.toggle("failed", row.state === "failed");
+  image.item.children[0].textContent = row.name;
+  image.item.children[1].textContent = statusText(row);
+  image.item.title = row.message || row.name;
 }
 
-export function filtered() {
+export function applyFilter() {
   const words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
-  let left = 0;
+  let visible = 0;
   for (const { row, item } of images.values()) {
-    const text = `${row.name} ${said(row)}`.toLowerCase();
+    const text = `${row.name} ${statusText(row)}`.toLowerCase();
     item.hidden = !words.every((word) => text.includes(word));
-    left += !item.hidden;
+    visible += !item.hidden;
   }
   const ready = [...images.values()].filter(({ row }) => row.state === "ready").length;
-  const counted = words.length ? `${number(left)} of ${number(images.size)}` : number(images.size);
-  const waits = ready < images.size ? `, ${number(ready)} looked at` : "";
-  $("count").textContent = `${counted} ${images.size === 1 ? "image" : "images"}${waits}`;
+  const total = formatNumber(images.size);
+  const count = words.length ? `${formatNumber(visible)} of ${total}` : total;
+  const progress = ready < images.size ? `, ${formatNumber(ready)} predicted` : "";
+  $("count").textContent = `${count} ${images.size === 1 ? "image" : "images"}${progress}`;
 }
 
-export function step(by) {
+export function step(offset) {
   const visible = [...images.values()].filter(({ item }) => !item.hidden);
   if (!visible.length) return;
-  const at = visible.findIndex(({ row }) => row.id === page.current);
-  const next = at < 0 ? 0 : Math.min(Math.max(at + by, 0), visible.length - 1);
-  if (visible[next].row.id !== page.current) open(visible[next].row.id);
+  const current = visible.findIndex(({ row }) => row.id === page.currentId);
+  const next = current < 0 ? 0 : Math.min(Math.max(current + offset, 0), visible.length - 1);
+  if (visible[next].row.id !== page.currentId) openImage(visible[next].row.id);
 }
 
-export function hear(news) {
-  change = news.change;
-  news.images.forEach(update);
+export function receiveChanges(changes) {
+  version = changes.version;
+  changes.images.forEach(updateRow);
 }
 
 export async function poll() {
-  clearTimeout(polling);
+  clearTimeout(pollTimer);
   let pause = 700;
   try {
-    const news = await ask(`api/images?since=${change}`);
-    if (lost) notice("");
-    lost = false;
-    const before = images.get(page.current)?.row.state;
-    hear(news);
-    filtered();
-    const after = images.get(page.current)?.row.state;
-    if (page.shown && before !== after && (after === "ready" || after === "failed")) {
-      await refresh(page.current);
+    const changes = await fetchJson(`api/images?since=${version}`);
+    if (disconnected) showNotice("");
+    disconnected = false;
+    const before = images.get(page.currentId)?.row.state;
+    receiveChanges(changes);
+    applyFilter();
+    const after = images.get(page.currentId)?.row.state;
+    if (page.details && before !== after && (after === "ready" || after === "failed")) {
+      await loadDetails(page.currentId);
     }
-    progress();
-    const busy = [...images.values()].some(({ row }) => ["waiting", "looking"].includes(row.state));
-    if (!busy) return; // nothing will change by itself
+    showProgress();
+    if (![...images.values()].some(({ row }) => isPending(row))) return; // nothing more will change
   } catch {
-    lost = true;
-    notice("The viewer does not answer any more: start ips view again.", true);
+    disconnected = true;
+    showNotice("The viewer does not respond: start ips view again.", true);
     pause = 3000;
   }
-  polling = setTimeout(poll, pause);
+  pollTimer = setTimeout(poll, pause);
 }
 
-function progress() {
-  const row = images.get(page.current)?.row;
-  const busy = row && page.shown && !page.shown.error && ["waiting", "looking"].includes(row.state);
-  $("progress").hidden = !busy;
-  if (!busy) return;
-  const looked = row.total ? `${number(row.done)} of ${number(row.total)} patches looked at` : "";
-  $("progress-text").textContent = row.state === "waiting" ? "Waits for its turn" : looked || "Opening";
+function showProgress() {
+  const row = images.get(page.currentId)?.row;
+  const visible = row && page.details && !page.details.error && isPending(row);
+  $("progress").hidden = !visible;
+  if (!visible) return;
+  const scored = row.total ? `${formatNumber(row.done)} of ${formatNumber(row.total)} patches scored` : "Opening";
+  $("progress-text").textContent = row.state === "waiting" ? "Waiting" : scored;
   $("bar").value = row.total ? row.done / row.total : 0;
 }

@@ -1,38 +1,39 @@
-// What the parts of the page share. What comes from a file's name or a label is only ever set as text.
+// State and helpers that all parts of the page share. File names and labels are only set as text.
 
 export const $ = (id) => document.getElementById(id);
-export const still = matchMedia("(prefers-reduced-motion: reduce)");
+export const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
 
-export const run = { tasks: [], classes: null, colours: [] };
-export const images = new Map(); // id to what the list knows of an image
+export const run = { tasks: [], classes: null, colour_maps: [] };
+export const images = new Map(); // id to { row, item }: the data of an image and its list item
 export const page = {
-  current: null, // id
-  shown: null, // details of the current image
-  task: 0, // the number of tasks means all of them
-  readAs: null, // a class that patches have to be read as
-  all: false, // every class is listed
+  currentId: null,
+  details: null, // of the current image
+  task: 0, // run.tasks.length stands for all tasks
+  patchClass: null, // show only patches of this class
+  showAllClasses: false,
   map: null,
   layers: {},
 };
 
-export const element = (tag, name, text) => {
-  const made = document.createElement(tag);
-  if (name) made.className = name;
-  if (text !== undefined) made.textContent = text;
-  return made;
+export const element = (tag, className, text) => {
+  const created = document.createElement(tag);
+  if (className) created.className = className;
+  if (text !== undefined) created.textContent = text;
+  return created;
 };
 
-export const number = (value) => value.toLocaleString("en-US");
-export const percent = (value) => (value >= 0.0995 ? Math.round(100 * value) : (100 * value).toFixed(1)) + " %";
-export const several = () => run.tasks.length > 1;
+export const formatNumber = (value) => value.toLocaleString("en-US");
+export const formatPercent = (value) => (value >= 0.0995 ? Math.round(100 * value) : (100 * value).toFixed(1)) + " %";
+export const hasSeveralTasks = () => run.tasks.length > 1;
+export const isPending = (row) => row.state === "waiting" || row.state === "running";
 
-export async function ask(address) {
+export async function fetchJson(address) {
   const response = await fetch(address, { cache: "no-store" });
   if (!response.ok) throw new Error(await response.text());
   return response.json();
 }
 
-export function notice(text, small = false) {
+export function showNotice(text, small = false) {
   $("notice").hidden = !text;
   $("notice").classList.toggle("small", small);
   $("notice").textContent = text || "";

@@ -1,32 +1,32 @@
-// The page of `ips view`: what can be set, and how it starts.
+// Start of the page of `ips view`, and its controls.
 
-import { TOP, attend, describe, gallery, probabilities } from "./answer.js";
-import { open } from "./image.js";
-import { filtered, hear, step, update } from "./library.js";
-import { $, ask, element, images, notice, page, percent, run, several } from "./page.js";
+import { TOP_SHARES, showAnswer, showAttention, showPatches, showProbabilities } from "./answer.js";
+import { openImage } from "./image.js";
+import { applyFilter, receiveChanges, step, updateRow } from "./library.js";
+import { $, element, fetchJson, formatPercent, hasSeveralTasks, images, page, run, showNotice } from "./page.js";
 
-function choose(chosen) {
-  page.task = chosen;
-  page.all = false;
+function selectTask(task) {
+  page.task = task;
+  page.showAllClasses = false;
   for (const button of $("tasks").children) {
-    const on = Number(button.value) === page.task;
-    button.setAttribute("aria-checked", String(on));
-    button.tabIndex = on ? 0 : -1;
+    const checked = Number(button.value) === task;
+    button.setAttribute("aria-checked", String(checked));
+    button.tabIndex = checked ? 0 : -1;
   }
-  for (const { row } of images.values()) update(row);
-  filtered();
-  if (page.shown) describe();
+  for (const { row } of images.values()) updateRow(row);
+  applyFilter();
+  if (page.details) showAnswer();
 }
 
-function redraw() {
-  if (page.shown) attend();
+function redrawAttention() {
+  if (page.details) showAttention();
 }
 
-function values() {
-  $("opacity-value").textContent = percent(Number($("opacity").value));
-  $("top-value").textContent = percent(TOP[$("top").value]);
+function showSettings() {
+  $("opacity-value").textContent = formatPercent(Number($("opacity").value));
+  $("top-value").textContent = formatPercent(TOP_SHARES[$("top").value]);
   $("top").setAttribute("aria-valuetext", $("top-value").textContent);
-  $("legend").src = `colours/${$("colours").value}`;
+  $("legend").src = `colour-maps/${$("colour-maps").value}`;
 }
 
 function toggle(id) {
@@ -34,57 +34,61 @@ function toggle(id) {
   $(id).dispatchEvent(new Event("change"));
 }
 
-function controls() {
-  const names = several() ? [...run.tasks.map((name, i) => [name, i]), ["all", run.tasks.length]] : [];
-  for (const [name, value] of names) {
+function addTaskButtons() {
+  const names = [...run.tasks, "all"];
+  names.forEach((name, task) => {
     const button = element("button", "", name);
     button.type = "button";
-    button.value = value;
+    button.value = task;
     button.setAttribute("role", "radio");
-    button.addEventListener("click", () => choose(value));
+    button.addEventListener("click", () => selectTask(task));
     $("tasks").append(button);
-  }
+  });
   $("tasks").addEventListener("keydown", (event) => {
-    const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-    if (!by) return;
+    const offset = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (!offset) return;
     event.preventDefault();
-    choose((page.task + by + names.length) % names.length);
+    selectTask((page.task + offset + names.length) % names.length);
     $("tasks").children[page.task].focus();
   });
-  for (const name of run.colours) $("colours").append(new Option(name, name));
-  $("classes").append(new Option("of any class", ""));
-  (run.classes || []).forEach((name, i) => $("classes").append(new Option(`read as ${name}`, i)));
+}
 
-  let later = 0;
+function addControls() {
+  if (hasSeveralTasks()) addTaskButtons();
+  for (const name of run.colour_maps) $("colour-maps").append(new Option(name, name));
+  $("classes").append(new Option("any class", ""));
+  (run.classes || []).forEach((name, i) => $("classes").append(new Option(`class ${name}`, i)));
+
+  let redrawTimer = 0;
   $("opacity").addEventListener("input", () => {
-    values();
-    page.layers.attentions?.forEach((layer) => layer.setOpacity(Number($("opacity").value)));
+    showSettings();
+    page.layers.attention?.forEach((layer) => layer.setOpacity(Number($("opacity").value)));
   });
   $("top").addEventListener("input", () => {
-    values();
-    clearTimeout(later);
-    later = setTimeout(redraw, 120);
+    showSettings();
+    clearTimeout(redrawTimer);
+    redrawTimer = setTimeout(redrawAttention, 120);
   });
-  $("colours").addEventListener("change", () => {
-    values();
-    redraw();
+  $("colour-maps").addEventListener("change", () => {
+    showSettings();
+    redrawAttention();
   });
-  $("attention").addEventListener("change", redraw);
-  $("outlines").addEventListener("change", () => page.shown && gallery());
+  $("attention").addEventListener("change", redrawAttention);
+  $("outlines").addEventListener("change", () => page.details && showPatches());
   $("annotations").addEventListener("change", () => {
     if (!page.map) return;
     if ($("annotations").checked) page.layers.annotations.addTo(page.map);
     else page.layers.annotations.remove();
   });
   $("classes").addEventListener("change", () => {
-    page.readAs = $("classes").value === "" ? null : Number($("classes").value);
-    if (page.shown) gallery();
+    page.patchClass = $("classes").value === "" ? null : Number($("classes").value);
+    if (page.details) showPatches();
   });
   $("more").addEventListener("click", () => {
-    page.all = true;
-    probabilities();
+    page.showAllClasses = true;
+    showProbabilities();
   });
-  $("filter").addEventListener("input", filtered);
+  $("filter").addEventListener("input", applyFilter);
   $("filter").addEventListener("keydown", ({ key }) => {
     if (key === "Enter" || key === "ArrowDown") {
       $("images").focus();
@@ -93,43 +97,43 @@ function controls() {
     if (key === "Escape") $("images").focus();
   });
   $("images").addEventListener("keydown", (event) => {
-    const by = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -images.size, End: images.size }[event.key];
-    if (!by) return;
+    const offsets = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -images.size, End: images.size };
+    if (!offsets[event.key]) return;
     event.preventDefault();
-    step(by);
+    step(offsets[event.key]);
   });
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.target.matches("input[type=search], select")) return;
-    const does = {
+    const action = {
       j: () => step(1),
       k: () => step(-1),
-      t: () => several() && choose((page.task + 1) % (run.tasks.length + 1)),
+      t: () => hasSeveralTasks() && selectTask((page.task + 1) % (run.tasks.length + 1)),
       a: () => toggle("attention"),
       o: () => toggle("outlines"),
       "/": () => $("filter").focus(),
     }[event.key];
-    if (!does) return;
+    if (!action) return;
     event.preventDefault();
-    does();
+    action();
   });
 }
 
 async function start() {
   try {
-    Object.assign(run, await ask("api/run"));
-    page.task = several() ? run.tasks.length : 0;
+    Object.assign(run, await fetchJson("api/run"));
+    page.task = hasSeveralTasks() ? run.tasks.length : 0;
     $("run").textContent = run.run;
     $("run").title = run.run;
-    controls();
-    values();
-    hear(await ask("api/images"));
-    choose(page.task);
-    const named = location.hash.slice(1);
-    await open(images.has(named) ? named : images.keys().next().value);
+    addControls();
+    showSettings();
+    receiveChanges(await fetchJson("api/images"));
+    selectTask(page.task);
+    const linkedId = location.hash.slice(1);
+    await openImage(images.has(linkedId) ? linkedId : images.keys().next().value);
     $("images").focus();
   } catch (error) {
-    notice(`The page cannot be shown: ${error.message}`);
+    showNotice(`The page cannot be shown: ${error.message}`);
   }
 }
 

@@ -1,0 +1,69 @@
+"""Image files: find them, name them, and open each only once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from os.path import commonpath
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from ips.errors import DataError, ImageError
+from ips.files import list_files
+from ips.images import Image, is_image, open_image
+from ips.patches.opening import FEATURE_SUFFIXES
+
+# Endings of pictures that `ips explain` writes, perhaps into the folder of the images.
+_EXPLANATIONS = ("-overlay.png", "-gallery.png", "-classes.png", "-map.tif")
+
+
+def find_images(given: Iterable[Path]) -> list[Path]:
+    """List the given files and the images in the given folders, each once.
+
+    Pictures that `ips explain` wrote into a folder are skipped.
+    """
+    found: dict[Path, None] = {}
+    for path in given:
+        if not path.exists():
+            raise ImageError(f"{path} does not exist: check the path")
+        files = list_files(
+            [path], accept=lambda p: is_image(p) and not p.name.endswith(_EXPLANATIONS)
+        )
+        if not files:
+            raise DataError(f"{path}: there is no image in this folder: give another, or files")
+        found |= dict.fromkeys(files)
+    return list(found)
+
+
+def display_names(paths: list[Path]) -> list[str]:
+    """File names, or if some are equal, paths relative to the common folder."""
+    if len({path.name for path in paths}) == len(paths):
+        return [path.name for path in paths]
+    absolute = [path.absolute() for path in paths]
+    root = commonpath([path.parent for path in absolute])
+    return [path.relative_to(root).as_posix() for path in absolute]
+
+
+class SharedImages:
+    """Open images that all threads share, each as long as one of them uses it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._images: WeakValueDictionary[tuple[Path, int | None], Image] = WeakValueDictionary()
+
+    def open(self, path: Path) -> tuple[Image, int | None]:
+        """The image as its file is now, and the file's modification time in nanoseconds."""
+        if path.suffix.lower() in FEATURE_SUFFIXES:
+            raise ImageError(
+                f"{path.name} holds features, which cannot be shown: use `ips explain` to see the "
+                "attention of a model for features"
+            )
+        with self._lock:
+            try:
+                modified = path.stat().st_mtime_ns
+            except OSError:  # `open_image` reports it
+                modified = None
+            image = self._images.get((path, modified))
+            if image is None:
+                image = self._images[path, modified] = open_image(path)
+            return image, modified
