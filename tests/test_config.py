@@ -6,21 +6,37 @@ from typing import Any
 import pytest
 import yaml
 
-from ips.config import METHODS, Config, describe, override, parse_config, read_yaml, write_yaml
+from ips.config import (
+    METHODS,
+    Config,
+    RoadSignsConfig,
+    TableConfig,
+    TaskConfig,
+    TrafficSignsConfig,
+    describe,
+    override,
+    parse_config,
+    read_yaml,
+    write_yaml,
+)
 from ips.errors import ConfigError
 from ips.recipes import read_recipe, recipe_names, recipe_path
 
 TASKS: dict[str, Any] = {"tasks": {"grade": {"kind": "multiclass", "classes": 3}}}
 
 
-def test_every_key_has_a_sentence_of_help() -> None:
+def test_every_key_has_a_capitalised_help_text() -> None:
     def walk(section: type[Any]) -> None:
         for name, field in section.model_fields.items():
             assert field.description, f"{section.__name__}.{name}"
+            assert field.description[0].isupper()
+            assert not field.description.endswith(".")
             if isinstance(field.annotation, type) and hasattr(field.annotation, "model_fields"):
                 walk(field.annotation)
 
     walk(Config)
+    for section in (RoadSignsConfig, TrafficSignsConfig, TableConfig, TaskConfig):
+        walk(section)
 
 
 @pytest.mark.parametrize(
@@ -32,10 +48,10 @@ def test_every_key_has_a_sentence_of_help() -> None:
         ("tasks.grade.clases=3", "unknown key 'tasks.grade.clases': did you mean 'classes'?"),
         ("data.sid=3", "unknown key 'data.sid': did you mean 'side'?"),
         ("train.lr=fast", "train.lr='fast': input should be a valid number"),
-        ("readout=colour", "readout: 'colour' is none of the tasks ['grade']"),
+        ("readout=colour", "readout: 'colour' is not one of the tasks: grade"),
         ("train.seed=4294967296", "train.seed=4294967296: input should be less than 4294967296"),
         ("data.seed=4294967296", "data.seed=4294967296: input should be less than 4294967296"),
-        ("train.zzz=1", "unknown key 'train.zzz': known are epochs, batch"),
+        ("train.zzz=1", "unknown key 'train.zzz': the keys are epochs, batch"),
     ],
 )
 def test_a_mistake_is_one_sentence_that_names_the_key(setting: str, sentence: str) -> None:

@@ -1,4 +1,4 @@
-"""What a person writes: one YAML, every key with a default and a sentence of help."""
+"""The config of a training: one YAML, every key with a default and a help text."""
 
 from __future__ import annotations
 
@@ -13,85 +13,90 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from ips.errors import ConfigError
 from ips.files import write_text
 
+Method = Literal["ips", "rps", "dps", "topmil", "deepmil", "deepmil-plus", "cnn", "ips-deepmil"]
+METHODS: tuple[Method, ...] = get_args(Method)
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-Method = Literal["ips", "rps", "dps", "topmil", "deepmil", "deepmil-plus", "cnn", "ips-deepmil"]
-METHODS: tuple[Method, ...] = get_args(Method)
 
 
 def _key(default: Any, help: str, **limits: Any) -> Any:
     return Field(default, description=help, **limits)
 
 
-class MegapixelMNISTConfig(_Section):
-    """Digits among noise in a large black image (Sect. 4.3), made as they are needed."""
+def _seed(help: str) -> Any:
+    return _key(0, help, ge=0, lt=2**32)
 
-    kind: Literal["megapixel-mnist"] = _key("megapixel-mnist", "which data set")
-    side: int = _key(1000, "side of an image in pixels", ge=112)
-    train: int = _key(2000, "training images of an epoch", ge=1)
-    test: int = _key(400, "test images", ge=1)
-    seed: int = _key(0, "of what is where on the images", ge=0, lt=2**32)
-    noise: int | None = _key(None, "noise patterns on an image; null for side / 30", ge=0)
-    fresh: bool = _key(True, "place the digits of a training image afresh every epoch")
-    digits: Path | None = _key(None, "folder of MNIST's IDX files; null for the embedded digits")
-    folder: Path | None = _key(None, "read what `ips data megapixel-mnist` wrote there instead")
+
+class MegapixelMNISTConfig(_Section):
+    """Digits among noise in a large black image (Sect. 4.3), generated on demand."""
+
+    kind: Literal["megapixel-mnist"] = _key("megapixel-mnist", "Data set")
+    side: int = _key(1000, "Image side in pixels", ge=112)
+    train: int = _key(2000, "Number of training images per epoch", ge=1)
+    test: int = _key(400, "Number of test images", ge=1)
+    seed: int = _seed("Random seed of object placement")
+    noise: int | None = _key(None, "Number of noise patterns per image; null for side / 30", ge=0)
+    fresh: bool = _key(True, "Place the digits of the training images anew in every epoch")
+    digits: Path | None = _key(None, "Folder of MNIST's IDX files; null for the embedded digits")
+    folder: Path | None = _key(
+        None, "Folder of `ips data megapixel-mnist` to read images from; null to generate them"
+    )
 
 
 class RoadSignsConfig(_Section):
     """Drawn road scenes with a small speed limit of 50, 70 or 80 on them, or none."""
 
-    kind: Literal["road-signs"] = _key("road-signs", "which data set")
-    width: int = _key(800, "of an image in pixels", ge=320)
-    height: int = _key(600, "of an image in pixels", ge=240)
-    train: int = _key(2000, "training images of an epoch", ge=1)
-    test: int = _key(400, "test images", ge=1)
-    seed: int = _key(0, "of what is on the images", ge=0, lt=2**32)
-    fresh: bool = _key(True, "draw other training images every epoch")
+    kind: Literal["road-signs"] = _key("road-signs", "Data set")
+    width: int = _key(800, "Image width in pixels", ge=320)
+    height: int = _key(600, "Image height in pixels", ge=240)
+    train: int = _key(2000, "Number of training images per epoch", ge=1)
+    test: int = _key(400, "Number of test images", ge=1)
+    seed: int = _seed("Random seed of the scenes")
+    fresh: bool = _key(True, "Draw new training images in every epoch")
 
 
 class TrafficSignsConfig(_Section):
-    """Swedish traffic signs (Sect. 4.1), as `ips data traffic-signs FOLDER` fetches them."""
+    """Swedish traffic signs (Sect. 4.1), downloaded by `ips data traffic-signs FOLDER`."""
 
-    kind: Literal["traffic-signs"] = _key("traffic-signs", "which data set")
-    folder: Path = _key(..., "where `ips data traffic-signs` put them")
-    seed: int = _key(0, "of the colours and places of training images", ge=0, lt=2**32)
-    augment: bool = _key(True, "change colours a little and move training images")
+    kind: Literal["traffic-signs"] = _key("traffic-signs", "Data set")
+    folder: Path = _key(..., "Folder of `ips data traffic-signs`")
+    seed: int = _seed("Random seed of the augmentation")
+    augment: bool = _key(True, "Augment training images by colour changes and translations")
 
 
 class TableConfig(_Section):
-    """Your own data: a CSV of paths and labels beside images, slides or feature files."""
+    """Your own data: a CSV with the paths and labels of images, slides or feature files."""
 
-    kind: Literal["table"] = _key("table", "which data set")
-    csv: Path = _key(..., "the table: a path column, label columns, perhaps a `split` column")
-    root: Path | None = _key(None, "folder that the paths are relative to; null for the CSV's own")
-    path: str = _key("path", "name of the path column")
-    test: float = _key(0.2, "share held out for testing where there is no `split`", gt=0, lt=1)
-    seed: int = _key(0, "of the split", ge=0, lt=2**32)
+    kind: Literal["table"] = _key("table", "Data set")
+    csv: Path = _key(..., "CSV file with a path column, label columns, and perhaps a split column")
+    root: Path | None = _key(None, "Folder that paths are relative to; null for that of the CSV")
+    path: str = _key("path", "Name of the path column")
+    test: float = _key(0.2, "Fraction of test images, if there is no split column", gt=0, lt=1)
+    seed: int = _seed("Random seed of the split")
 
 
-DataConfig = Annotated[
-    MegapixelMNISTConfig | RoadSignsConfig | TrafficSignsConfig | TableConfig,
-    Field(discriminator="kind"),
-]
+_AnyData = MegapixelMNISTConfig | RoadSignsConfig | TrafficSignsConfig | TableConfig
+DataConfig = Annotated[_AnyData, Field(discriminator="kind")]
 
 
 class PatchesConfig(_Section):
-    """How an image is cut into patches."""
+    """The grid of patches of an image."""
 
-    size: int = _key(256, "side of a patch in pixels, at the resolution read", ge=1)
-    stride: int | None = _key(None, "pixels from one patch to the next; null for size", ge=1)
-    edge: Literal["drop", "pad"] = _key("drop", "patches over the right and bottom edge")
-    level: int | None = _key(None, "level of a pyramid to read; null for the finest", ge=0)
-    mpp: float | None = _key(None, "micrometres per pixel to read at, instead of a level", gt=0)
-    magnification: float | None = _key(None, "magnification to read at, say 20", gt=0)
+    size: int = _key(256, "Patch side in pixels, at the resolution that is read", ge=1)
+    stride: int | None = _key(None, "Distance between patches in pixels; null for size", ge=1)
+    edge: Literal["drop", "pad"] = _key("drop", "Patches across the right and bottom image border")
+    level: int | None = _key(None, "Pyramid level to read; null for the finest", ge=0)
+    mpp: float | None = _key(None, "Micrometres per pixel to read at, instead of a level", gt=0)
+    magnification: float | None = _key(None, "Magnification to read at, instead of a level", gt=0)
     sample: int | None = _key(
-        None, "look at so many patches of an image at most, drawn once and for all", ge=1
+        None, "Maximum number of patches per image, sampled once; null for all", ge=1
     )
     slide_mpp: float | None = _key(
-        None, "of full resolution, for feature files that give places in micrometres", gt=0
+        None,
+        "Micrometres per full-resolution pixel, for feature files with coordinates in micrometres",
+        gt=0,
     )
 
     @model_validator(mode="after")
@@ -107,25 +112,31 @@ class EncoderConfig(_Section):
 
     name: str = _key(
         "resnet18",
-        "resnet18, resnet50, thin-resnet (one block per stage, for laptops), timm:NAME, "
+        "Network: resnet18, resnet50, thin-resnet (one block per stage, for laptops), timm:NAME, "
         "hub:OWNER/REPO, or projector for stored features",
     )
-    stages: int = _key(4, "stages of a ResNet to keep", ge=1, le=4)
-    width: int = _key(64, "channels of the first stage", ge=1)
-    norm: bool = _key(False, "BatchNorm over the embedding: gets small networks off the ground")
-    pool: Literal["mean", "max"] = _key("mean", "max shows small things in mostly empty patches")
-    freeze_norm: bool = _key(False, "keep BatchNorm statistics as they were loaded")
+    stages: int = _key(4, "Number of stages of a ResNet", ge=1, le=4)
+    width: int = _key(64, "Number of channels of the first stage of a ResNet", ge=1)
+    norm: bool = _key(False, "BatchNorm of the embedding, which helps small networks to train")
+    pool: Literal["mean", "max"] = _key(
+        "mean", "Pooling of a ResNet; max suits small objects in mostly empty patches"
+    )
+    freeze_norm: bool = _key(False, "Freeze the statistics of BatchNorm layers")
     weights: Path | None = _key(
         None,
         "Pretrained weights: a file (.safetensors, .pth), imagenet, hub:OWNER/REPO, or none; null "
         "for the model's own with timm: and hub:, else none",
     )
-    dim: int = _key(512, "embedding size of the projector", ge=1)
+    dim: int = _key(512, "Embedding size of the projector", ge=1)
     mean: list[float] | None = _key(
         None, "Mean per channel of pixels between 0 and 1; null for that of the weights"
     )
-    std: list[float] | None = _key(None, "Standard deviation per channel, likewise")
-    inputs: int | None = _key(None, "channels or features of a patch; null: as the data has", ge=1)
+    std: list[float] | None = _key(
+        None, "Standard deviation per channel of pixels between 0 and 1; null for the same"
+    )
+    inputs: int | None = _key(
+        None, "Number of channels or features of a patch; null for that of the data", ge=1
+    )
 
     @model_validator(mode="after")
     def _known_name(self) -> EncoderConfig:
@@ -137,99 +148,104 @@ class EncoderConfig(_Section):
 
 
 class SelectConfig(_Section):
-    """How the patches to learn from are chosen."""
+    """The selection of patches to learn from."""
 
-    keep: int | None = _key(100, "M, patches kept of an image; null for all", ge=1)
-    chunk: int = _key(100, "I, patches looked at per step of the iterative selection", ge=1)
-    mode: Literal["iterative", "exact"] = _key("iterative", "Eq. 1, or one step over all")
-    load: Literal["eager", "sequential", "lazy"] = _key(
-        "eager", "pixels in memory at a time: of the batch, of an image, of a micro-batch"
+    keep: int | None = _key(100, "Number M of patches kept per image; null for all", ge=1)
+    chunk: int = _key(100, "Number I of patches per step of the iterative selection", ge=1)
+    mode: Literal["iterative", "exact"] = _key(
+        "iterative", "Selection in several steps (Eq. 1), or in one step over all patches"
     )
-    skip_blank: bool = _key(False, "pass over patches of one colour (but dps and cnn do not)")
-    compile: bool = _key(False, "compile the selection pass; pays on a GPU")
+    load: Literal["eager", "sequential", "lazy"] = _key(
+        "eager", "Pixels in memory at a time: a batch, an image, or a micro-batch of patches"
+    )
+    skip_blank: bool = _key(False, "Skip patches of a single colour; not for dps and cnn")
+    compile: bool = _key(False, "Compile the selection pass, which is faster on a GPU")
 
 
 class AggregateConfig(_Section):
-    """How the patches kept become one answer per task."""
+    """The aggregation of the kept patches to one prediction per task."""
 
     name: Literal["cross-attention", "gated-attention"] = _key(
-        "cross-attention", "the paper's transformer, or DeepMIL's attention"
+        "cross-attention", "Aggregator: the transformer of the paper, or the attention of DeepMIL"
     )
-    heads: int = _key(8, "attention heads", ge=1)
+    heads: int = _key(8, "Number of attention heads", ge=1)
     inner: int | None = _key(
-        None, "hidden size of the transformer's MLP; null for 4 x embedding", ge=1
+        None, "Hidden size of the transformer's MLP; null for 4 x embedding size", ge=1
     )
-    dropout: float = _key(0.1, "of the transformer", ge=0, lt=1)
-    attention_dropout: float = _key(0.1, "of the attention", ge=0, lt=1)
-    position: bool = _key(False, "tell the model where in the image a patch is")
-    hidden: int = _key(128, "hidden units of gated attention", ge=1)
-    head: list[int] = _key([], "sizes of the hidden layers of a task's head")
+    dropout: float = _key(0.1, "Dropout of the transformer", ge=0, lt=1)
+    attention_dropout: float = _key(0.1, "Dropout of the attention weights", ge=0, lt=1)
+    position: bool = _key(False, "Add an encoding of the position of a patch in the image")
+    hidden: int = _key(128, "Number of hidden units of gated attention", ge=1)
+    head: list[int] = _key([], "Sizes of the hidden layers of the task heads")
 
 
 class DPSConfig(_Section):
     """Differentiable patch selection (Appendix D.5)."""
 
-    scale: float = _key(1 / 3, "of the small image that is scored", gt=0, le=1)
-    samples: int = _key(500, "of noise", ge=1)
-    sigma: float = _key(0.05, "of the noise when training begins", ge=0)
-    decay: bool = _key(True, "let sigma go down to 0 in a line")
-    clip: float = _key(0.1, "most that the norm of the gradient may be", gt=0)
+    scale: float = _key(1 / 3, "Scale of the downsampled image that is scored", gt=0, le=1)
+    samples: int = _key(500, "Number of noise samples", ge=1)
+    sigma: float = _key(0.05, "Standard deviation of the noise at the start of training", ge=0)
+    decay: bool = _key(True, "Decay sigma linearly to 0")
+    clip: float = _key(0.1, "Maximum norm of the gradient", gt=0)
 
 
 class CNNConfig(_Section):
     """A CNN on the whole image."""
 
-    scale: float = _key(1.0, "of the image: 0.3 for a smaller copy", gt=0, le=1)
+    scale: float = _key(1.0, "Scale of the image, such as 0.3 for a smaller copy", gt=0, le=1)
 
 
 class TrainConfig(_Section):
-    """How it learns."""
+    """Optimisation."""
 
-    epochs: int = _key(150, "times through the training images", ge=1)
-    batch: int = _key(16, "images of a step", ge=1)
-    lr: float = _key(0.001, "peak learning rate: 0.001 from scratch, 0.0003 to fine-tune", gt=0)
-    weight_decay: float = _key(0.1, "of AdamW", ge=0)
+    epochs: int = _key(150, "Number of epochs", ge=1)
+    batch: int = _key(16, "Number of images per step", ge=1)
+    lr: float = _key(0.001, "Peak learning rate: 0.001 from scratch, 0.0003 to fine-tune", gt=0)
+    weight_decay: float = _key(0.1, "Weight decay of AdamW", ge=0)
     warmup: float | None = _key(
-        None, "epochs of linear warm-up; null for a tenth of all, 10 at the most", ge=0
+        None, "Epochs of linear warm-up; null for a tenth of all epochs, at most 10", ge=0
     )
-    seed: int = _key(
-        0, "of the weights, the order of images and patches, and dropout", ge=0, lt=2**32
+    seed: int = _seed("Random seed of weights, dropout, and the order of images and patches")
+    slice: int | None = _key(
+        None, "Number of patches per backward pass, to bound memory for large M; null for all", ge=1
     )
-    slice: int | None = _key(None, "patches trained on at a time; bounds memory in M", ge=1)
-    workers: int = _key(0, "processes that read pixels, with select.load=eager", ge=0)
-    precision: Literal["32-true", "16-mixed", "bf16-mixed"] = _key("32-true", "of arithmetic")
+    workers: int = _key(0, "Number of processes that read pixels, with select.load=eager", ge=0)
+    precision: Literal["32-true", "16-mixed", "bf16-mixed"] = _key(
+        "32-true", "Floating-point precision"
+    )
 
     @property
     def warmup_epochs(self) -> float:
-        """Epochs of warm-up; the paper has 10 of 150, and a short run fewer."""
+        """Epochs of warm-up; 10 of 150 in the paper, fewer in a short run."""
         return min(10, self.epochs / 10) if self.warmup is None else self.warmup
 
 
 class TaskConfig(_Section):
-    """One thing to predict of an image."""
+    """One prediction per image."""
 
-    kind: Literal["multiclass", "multilabel", "binary"] = _key("multiclass", "kind of label")
-    classes: int = _key(2, "number of classes", ge=1)
+    kind: Literal["multiclass", "multilabel", "binary"] = _key("multiclass", "Kind of label")
+    classes: int = _key(2, "Number of classes", ge=1)
     metric: Literal["accuracy", "exact-match", "auc"] | None = _key(
-        None, "score; null for accuracy, exact-match or auc, as the kind has it"
+        None, "Metric; null for accuracy (multiclass), exact-match (multilabel), auc (binary)"
     )
-    names: list[str] | None = _key(None, "what to call the classes")
+    names: list[str] | None = _key(None, "Names of the classes; null for those of the data")
 
     @model_validator(mode="after")
-    def _fits(self) -> TaskConfig:
+    def _consistent(self) -> TaskConfig:
         count = 2 if self.kind == "binary" else self.classes
         if self.names is not None and len(self.names) != count:
             raise ValueError(f"{len(self.names)} names for {count} classes")
         if self.kind == "binary" and self.classes > 2:
             raise ValueError(f"a binary task has 2 classes, not {self.classes}: make it multiclass")
         if self.kind != "multilabel" and self.metric == "exact-match":
-            raise ValueError("exact-match is for multilabel tasks: take accuracy or auc")
+            raise ValueError("exact-match is for multilabel tasks: use accuracy or auc")
         if self.kind == "multiclass" and self.classes < 2:
             raise ValueError("a multiclass task has at least 2 classes")
         return self
 
 
-_USUAL: dict[Any, dict[str, dict[str, Any]]] = {
+# Defaults that differ from those of the sections, by method.
+_METHOD_DEFAULTS: dict[Any, dict[str, dict[str, Any]]] = {
     "deepmil": {"select": {"keep": None}, "aggregate": {"hidden": 128}},
     "deepmil-plus": {
         "select": {"keep": None},
@@ -239,44 +255,42 @@ _USUAL: dict[Any, dict[str, dict[str, Any]]] = {
 
 
 class Config(_Section):
-    """A whole experiment."""
+    """All settings of a training."""
 
-    method: Method = _key("ips", "what learns: Iterative Patch Selection, or a baseline")
-    data: DataConfig = _key(MegapixelMNISTConfig(), "where images and labels come from")
-    patches: PatchesConfig = _key(PatchesConfig(), "how an image is cut into patches")
-    encoder: EncoderConfig = _key(EncoderConfig(), "what turns a patch into an embedding")
-    select: SelectConfig = _key(SelectConfig(), "which patches are kept")
-    aggregate: AggregateConfig = _key(AggregateConfig(), "how they become an answer")
-    dps: DPSConfig = _key(DPSConfig(), "of method dps")
-    cnn: CNNConfig = _key(CNNConfig(), "of method cnn")
-    train: TrainConfig = _key(TrainConfig(), "how it learns")
-    tasks: dict[str, TaskConfig] = _key(..., "what to predict, by name", min_length=1)
-    readout: str | None = _key(None, "task from which to learn what class a patch shows")
-    readout_head: list[int] = _key([128], "sizes of the hidden layers of that head")
+    method: Method = _key("ips", "Method: Iterative Patch Selection, or a baseline")
+    data: DataConfig = _key(MegapixelMNISTConfig(), "Images and labels")
+    patches: PatchesConfig = _key(PatchesConfig(), "Grid of patches of an image")
+    encoder: EncoderConfig = _key(EncoderConfig(), "Network from a patch to its embedding")
+    select: SelectConfig = _key(SelectConfig(), "Selection of patches")
+    aggregate: AggregateConfig = _key(AggregateConfig(), "Aggregation of patches to predictions")
+    dps: DPSConfig = _key(DPSConfig(), "Settings of method dps")
+    cnn: CNNConfig = _key(CNNConfig(), "Settings of method cnn")
+    train: TrainConfig = _key(TrainConfig(), "Optimisation")
+    tasks: dict[str, TaskConfig] = _key(..., "Labels to predict, by name", min_length=1)
+    readout: str | None = _key(None, "Task from which to learn the class of each patch")
+    readout_head: list[int] = _key([128], "Sizes of the hidden layers of the read-out head")
 
     @model_validator(mode="before")
     @classmethod
-    def _as_the_method_has_it(cls, values: Any) -> Any:
-        """What a method is unless told otherwise: DeepMIL has no selection, DeepMIL+ is larger."""
-        usual = _USUAL.get(values.get("method")) if isinstance(values, Mapping) else None
-        if usual is None:
-            return values
-        result = dict(values)
-        for section, keys in usual.items():
+    def _method_defaults(cls, values: Any) -> Any:
+        defaults = _METHOD_DEFAULTS.get(values.get("method")) if isinstance(values, Mapping) else {}
+        result = values
+        for section, keys in (defaults or {}).items():
             given = result.get(section, {})
             if isinstance(given, Mapping):
-                result[section] = {**keys, **given}
+                result = {**result, section: {**keys, **given}}
         return result
 
     @model_validator(mode="after")
     def _readout_is_a_task(self) -> Config:
         if self.readout is not None and self.readout not in self.tasks:
-            raise ValueError(f"readout: {self.readout!r} is none of the tasks {list(self.tasks)}")
+            known = ", ".join(self.tasks)
+            raise ValueError(f"readout: {self.readout!r} is not one of the tasks: {known}")
         return self
 
 
 def parse_config(values: Mapping[str, Any], *, source: str) -> Config:
-    """Check what was read from ``source``; a mistake is one sentence that names the key."""
+    """Validate the settings that were read from ``source``."""
     try:
         return Config.model_validate(values)
     except ValidationError as error:
@@ -284,7 +298,7 @@ def parse_config(values: Mapping[str, Any], *, source: str) -> Config:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file."""
+    """Read a mapping from a YAML file."""
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -294,7 +308,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
     if not isinstance(values, dict):
-        raise ConfigError(f"{path}: expected keys and values, as `ips recipes show` prints them")
+        raise ConfigError(f"{path}: expected keys and values, as printed by `ips recipes show`")
     return values
 
 
@@ -304,7 +318,7 @@ def write_yaml(values: Mapping[str, Any], path: Path) -> None:
 
 
 def describe(config: Config) -> str:
-    """A config as YAML with a comment at every key, to be saved and edited."""
+    """A config as YAML with the help of every key as a comment, to be saved and edited."""
     return "".join(f"{line}\n" for line in _described(config, indent=""))
 
 
@@ -330,7 +344,7 @@ def _inline(value: Any) -> str:
 
 
 def override(values: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """``values`` with each ``section.key=value`` of the command line put in."""
+    """A copy of ``values`` with each ``section.key=value`` of the command line applied."""
     result = dict(values)
     for setting in settings:
         name, equals, text = setting.partition("=")
@@ -339,7 +353,7 @@ def override(values: Mapping[str, Any], settings: Sequence[str]) -> dict[str, An
         try:
             value = yaml.safe_load(text)
         except yaml.YAMLError as error:
-            raise ConfigError(f"--set {setting}: {text!r} is not a value") from error
+            raise ConfigError(f"--set {setting}: {text!r} is not a YAML value") from error
         *sections, key = name.split(".")
         place = result
         for section in sections:
@@ -354,19 +368,21 @@ def override(values: Mapping[str, Any], settings: Sequence[str]) -> dict[str, An
 
 def _sentence(error: ValidationError) -> str:
     first = error.errors()[0]
-    # pydantic puts the kind of a data set into the path; a person wrote no such key
+    section, field = _locate(first["loc"])
+    # pydantic adds the kind of the data set to the path, which is no key
     path = [str(part) for part in first["loc"]]
     if path[:1] == ["data"]:
         del path[1:2]
     key = ".".join(path)
     match first["type"]:
         case "extra_forbidden":
-            known = _keys_beside(first["loc"])
+            known = list(section.model_fields)
             near = difflib.get_close_matches(path[-1], known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            hint = f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(known)}"
             return f"unknown key {key!r}: {hint}"
         case "missing":
-            return f"key {key!r} is missing: {_help_of(first['loc'])}"
+            help = section.model_fields[field].description or "see `ips recipes show`"
+            return f"key {key!r} is missing: {help[0].lower() + help[1:]}"
         case "value_error":
             return f"{key + ': ' if key else ''}{first['ctx']['error']}"
         case _:
@@ -374,30 +390,17 @@ def _sentence(error: ValidationError) -> str:
             return f"{key}={first['input']!r}: {message}"
 
 
-def _section_at(loc: tuple[int | str, ...]) -> type[BaseModel]:
+def _locate(loc: tuple[int | str, ...]) -> tuple[type[BaseModel], str]:
+    """The section and the key at a path of pydantic."""
     section: type[BaseModel] = Config
-    kinds: dict[str, type[BaseModel]] = {
-        "megapixel-mnist": MegapixelMNISTConfig,
-        "road-signs": RoadSignsConfig,
-        "traffic-signs": TrafficSignsConfig,
-        "table": TableConfig,
-    }
-    for part in loc:
+    kinds = {data.model_fields["kind"].default: data for data in get_args(_AnyData)}
+    for part in loc[:-1]:
         if part in kinds:
-            section = kinds[str(part)]
+            section = kinds[part]
         elif part in section.model_fields:
             annotation = section.model_fields[str(part)].annotation
             if part == "tasks":
                 section = TaskConfig
             elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
                 section = annotation
-    return section
-
-
-def _keys_beside(loc: tuple[int | str, ...]) -> list[str]:
-    return list(_section_at(loc[:-1]).model_fields)
-
-
-def _help_of(loc: tuple[int | str, ...]) -> str:
-    field = _section_at(loc[:-1]).model_fields.get(str(loc[-1]))
-    return (field.description if field else None) or "see `ips recipes show`"
+    return section, str(loc[-1]) if loc else ""
