@@ -6,19 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ips.config import (
-    METHODS,
-    Config,
-    RoadSignsConfig,
-    TableConfig,
-    TaskConfig,
-    TrafficSignsConfig,
-    describe,
-    override,
-    parse_config,
-    read_yaml,
-    write_yaml,
-)
+from ips.config import METHODS, Config, RoadSignsConfig, TableConfig, TaskConfig, TrafficSignsConfig
+from ips.config_io import describe, override, parse_config, read_yaml, write_yaml
 from ips.errors import ConfigError
 from ips.recipes import read_recipe, recipe_names, recipe_path
 

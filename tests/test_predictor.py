@@ -20,7 +20,7 @@ from torch import Tensor
 
 import ips
 from ips import predictor as module
-from ips.config import parse_config
+from ips.config_io import parse_config
 from ips.patches import ImagePatches
 from ips.patches.source import Indices
 from ips.scores import ScoreFile

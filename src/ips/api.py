@@ -122,7 +122,7 @@ def train(
 
     >>> train("megapixel-mnist", run="runs/demo", settings=["train.epochs=5"])  # doctest: +SKIP
     """
-    from ips.config import parse_config
+    from ips.config_io import parse_config
     from ips.explain.figures.gallery import TopPatches
     from ips.recipes import read_recipe, shortened
     from ips.report.figures import draw_run, snapshot_writer, top_patch_collector

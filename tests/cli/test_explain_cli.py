@@ -15,7 +15,7 @@ import tifffile
 from PIL import Image
 from rich.console import Console
 
-from ips.config import parse_config
+from ips.config_io import parse_config
 from ips.data.synthetic.megapixel_mnist import MegapixelMNIST
 from ips.predictor import load
 from ips.scores import ScoreFile

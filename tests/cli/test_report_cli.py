@@ -15,7 +15,8 @@ import pytest
 import torch
 from PIL import Image
 
-from ips.config import METHODS, Config, parse_config
+from ips.config import METHODS, Config
+from ips.config_io import parse_config
 from ips.report import run_report
 from ips.training import RunFolder, build_data, build_model, resolve, save_model
 from tests.command import Outcome, refused

@@ -12,7 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from ips.cli.app import app
-from ips.config import parse_config
+from ips.config_io import parse_config
 from ips.data.camelyon16 import camelyon16_regions, camelyon16_table, read_reference
 from ips.data.table import read_table
 from ips.errors import DataError

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ips.config import METHODS, Config, parse_config
+from ips.config import METHODS, Config
+from ips.config_io import parse_config
 from ips.explain import attention_map, percentiles
 from ips.explain.maps import attention_from_logits, image_area, values_at
 from ips.images import open_image

@@ -13,7 +13,8 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from ips.config import METHODS, Config, parse_config
+from ips.config import METHODS, Config
+from ips.config_io import parse_config
 from ips.errors import ConfigError, PatchError
 from ips.explain.figures.attention import draw_attention
 from ips.models import LOADS, DPSNet, IPSNet

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ips.config import Config, parse_config
+from ips.config import Config
+from ips.config_io import parse_config
 from ips.report.predictions import TaskPredictions, TestPredictions
 from ips.tasks import build_tasks
 

@@ -11,7 +11,8 @@ from PIL import Image
 from rich.console import Console
 
 import ips
-from ips.config import Config, parse_config
+from ips.config import Config
+from ips.config_io import parse_config
 from ips.errors import ConfigError, DataError, ImageError, PatchError
 from ips.training import evaluate, train
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from ips.config import parse_config, read_yaml
+from ips.config_io import parse_config, read_yaml
 from ips.errors import ConfigError, IPSError, RunError
 from ips.models import LOADS
 from ips.training import build_data, build_model, build_tasks, evaluate, load_model, resolve, train

@@ -8,7 +8,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from ips.config import Config, parse_config
+from ips.config import Config
+from ips.config_io import parse_config
 from ips.errors import ConfigError, PatchError
 from ips.patches import MemoryPatches
 from ips.training import evaluate, load_model, train

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ips.config import Config, override, parse_config
+from ips.config import Config
+from ips.config_io import override, parse_config
 
 TINY: dict[str, Any] = {
     "data": {"kind": "megapixel-mnist", "side": 200, "train": 12, "test": 6},

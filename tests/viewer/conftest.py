@@ -8,7 +8,7 @@ import tifffile
 import torch
 from PIL import Image
 
-from ips.config import parse_config
+from ips.config_io import parse_config
 from ips.predictor import Predictor, load
 from ips.training import build_model
 from ips.training.store import save_model

@@ -235,7 +235,7 @@ def test_memory_for_tiles_is_bounded(
 
 
 def test_a_model_without_scores_shows_its_kept_patches(predictor: Predictor, images: Path) -> None:
-    from ips.config import parse_config
+    from ips.config_io import parse_config
     from ips.training import build_model
     from ips.viewer.answers import Answer
 

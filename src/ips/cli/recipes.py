@@ -20,7 +20,7 @@ def list_recipes(context: typer.Context) -> None:
     """List the recipes, or print one to save and edit."""
     if context.invoked_subcommand is not None:
         return
-    from ips.config import read_yaml
+    from ips.config_io import read_yaml
     from ips.recipes import recipe_names, recipe_path
 
     rows = []
@@ -37,7 +37,7 @@ def show(
     scale: Annotated[Scale | None, Option(help="Scale of the recipe; laptop by default")] = None,
 ) -> None:
     """Print every setting with its help: `ips recipes show megapixel-mnist > mine.yaml`."""
-    from ips.config import describe, parse_config
+    from ips.config_io import describe, parse_config
     from ips.recipes import read_recipe
 
     values = read_recipe(recipe, scale=scale)

@@ -18,7 +18,8 @@ import torch
 
 from ips.bench.peak import peak_memory, run_in_new_process
 from ips.bench.timing import Clock
-from ips.config import Config, RoadSignsConfig, TrafficSignsConfig, parse_config
+from ips.config import Config, RoadSignsConfig, TrafficSignsConfig
+from ips.config_io import parse_config
 from ips.models.selecting import SelectingNet
 from ips.training import build_data, build_model, build_tasks, resolve
 from ips.training.loading import collate

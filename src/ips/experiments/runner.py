@@ -12,7 +12,8 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
-from ips.config import Config, parse_config
+from ips.config import Config
+from ips.config_io import parse_config
 from ips.errors import ConfigError, IPSError
 from ips.experiments.arms import Arm, Experiment, Scale
 from ips.experiments.efficiency import Cost, measure_cost

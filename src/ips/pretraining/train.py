@@ -14,7 +14,7 @@ from rich.console import Console
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ips.config import read_yaml, write_yaml
+from ips.config_io import read_yaml, write_yaml
 from ips.errors import DataError
 from ips.nn import ResNet
 from ips.pretraining.augment import TwoViews

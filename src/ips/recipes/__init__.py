@@ -8,7 +8,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ips.config import Config, override, read_yaml
+from ips.config import Config
+from ips.config_io import override, read_yaml
 from ips.errors import ConfigError
 
 SCALES = ("laptop", "paper")

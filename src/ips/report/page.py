@@ -15,7 +15,8 @@ from markupsafe import Markup
 from matplotlib.colors import to_hex
 
 from ips._version import __version__
-from ips.config import Config, describe
+from ips.config import Config
+from ips.config_io import describe
 from ips.explain.colours import ink_on, rgb, shortened
 from ips.files import atomic_write
 from ips.report.charts import COLOURS, epoch_chart, tick_texts

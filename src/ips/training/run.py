@@ -13,7 +13,8 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 from rich.progress import Progress
 
-from ips.config import Config, parse_config, read_yaml, write_yaml
+from ips.config import Config
+from ips.config_io import parse_config, read_yaml, write_yaml
 from ips.files import write_text
 from ips.models import Net
 from ips.progress import progress_bar

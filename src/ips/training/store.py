@@ -12,7 +12,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from ips.config import Config, parse_config
+from ips.config import Config
+from ips.config_io import parse_config
 from ips.errors import RunError
 from ips.files import atomic_path
 from ips.models import Net
