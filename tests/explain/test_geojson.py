@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,7 @@ def slide(tmp_path: Path) -> PatchSource:
         file.write(pixels, **options)
         file.write(np.ascontiguousarray(pixels[::2, ::2]), subfiletype=1, **options)
     image = open_image(tmp_path / "slide.tif")
-    image.header = dataclasses.replace(image.header, bounds=(24, 8, 200, 144))
+    image.bounds = (24, 8, 200, 144)
     return open_patches(image, patch_size=20, stride=10, level=1)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -23,9 +22,8 @@ from ips.patches import ImagePatches
 def slide(width: int = 3000, height: int = 2000) -> ImagePatches:
     """Scanned from 300, 100 on, in patches of 100 px, and no whole number of them."""
     image = open_image(np.zeros((height, width), np.uint8))
-    image.header = dataclasses.replace(
-        image.header, bounds=(300, 100, width - 450, height - 150), mpp=(0.5, 0.25)
-    )
+    image.bounds = (300, 100, width - 450, height - 150)
+    image.mpp = (0.5, 0.25)
     source = ips.open_patches(image, patch_size=100, stride=50)
     assert isinstance(source, ImagePatches)
     return source

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -178,7 +176,7 @@ class TestMaps:
 
     def test_it_lies_where_the_patches_are(self) -> None:
         image = open_image(np.zeros((50, 70), np.uint8))
-        image.header = dataclasses.replace(image.header, bounds=(13, 7, 40, 30))
+        image.bounds = (13, 7, 40, 30)
         source = open_patches(image, patch_size=10, stride=5)
         got = attention_map(source, np.ones(len(source)))
         assert (got.offset, got.cell, got.values.shape) == ((13, 7), 5, (6, 8))

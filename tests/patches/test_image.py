@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +161,7 @@ def test_resampled_patches(
 
 def test_grid_covers_what_was_scanned(picture: Pixels) -> None:
     image = open_image(picture)
-    image.header = replace(image.header, bounds=(11, 23, 90, 65))
+    image.bounds = (11, 23, 90, 65)
     patches = open_patches(image, patch_size=30)
     assert patches.coords.tolist() == [[x, y] for y in (23, 53) for x in (11, 41, 71)]
     assert torch.equal(patches.read([4])[0], naive(picture, 41, 53, 30))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -157,7 +156,7 @@ def test_too_few_coordinates_are_an_error() -> None:
 
 def test_a_part_of_an_image_has_the_geometry_of_the_file() -> None:
     image = open_image(IMAGE)
-    image.header = dataclasses.replace(image.header, bounds=(13, 7, 90, 60), mpp=(0.5, 0.4))
+    image.bounds, image.mpp = (13, 7, 90, 60), (0.5, 0.4)
     source = ImagePatches(image, patch_size=10, stride=5, downsample=2.0)
     for part in (source.parts[0], PatchSubset(source, np.array([3, 5])).parts[0]):
         assert (part.area, part.size, part.mpp) == ((13, 7, 90, 60), (WIDTH, HEIGHT), (0.5, 0.4))

@@ -98,8 +98,7 @@ def test_thumbnail_reads_a_bounded_part_of_the_coarsest_level_that_will_do(
 
 def test_thumbnail_starts_where_the_scanned_part_does(picture: Pixels) -> None:
     source = open_patches(picture, patch_size=20)
-    header = source.image.header
-    object.__setattr__(header, "bounds", (60, 40, 80, 40))
+    source.image.bounds = (60, 40, 80, 40)
     view = source.parts[0].thumbnail(40)
     assert view.offset == (60, 40)
     np.testing.assert_allclose(view.pixels, averaged(picture[40:80, 60:140], 2), atol=1)

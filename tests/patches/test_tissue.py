@@ -10,7 +10,6 @@ from skimage.filters import threshold_otsu
 
 from ips.errors import ImageError, PatchError
 from ips.images import Image, downsample_for
-from ips.images.image import Header
 from ips.patches import tissue as module
 from ips.patches.image import ImagePatches
 from ips.patches.tissue import (
@@ -28,7 +27,7 @@ class Pyramid(Image):
         sizes = tuple((level.shape[1], level.shape[0]) for level in levels)
         tiles = tuple((tile, tile) if tile else None for _ in levels)
         channels = levels[0].shape[2]
-        super().__init__("pyramid.tif", Header(sizes, channels, tiles, **header))
+        super().__init__("pyramid.tif", levels=sizes, channels=channels, tiles=tiles, **header)
         self.levels = levels
         self.reads: list[tuple[int, int, int, int, int]] = []
 

@@ -9,7 +9,6 @@ import pytest
 from ips.annotations import polygon_feature, write_geojson
 from ips.errors import DataError
 from ips.images import ArrayImage
-from ips.images.image import Header
 from ips.viewer.annotations import annotation_shapes, find_annotations
 from tests.test_annotations import ASAP
 from tests.viewer.viewer_files import picture
@@ -19,7 +18,7 @@ from tests.viewer.viewer_files import picture
 def margined() -> ArrayImage:
     """A slide of which only a part was scanned."""
     image = ArrayImage(picture(100, 100))
-    image.header = Header(((100, 100),), 1, (None,), bounds=(20, 30, 50, 50))
+    image.bounds = (20, 30, 50, 50)
     return image
 
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image as PILImage
 
 from ips.explain.maps import percentiles
-from ips.images import ArrayImage, open_image
-from ips.images.image import Header
+from ips.images import ArrayImage, Image, open_image
 from ips.viewer import answers, tiles
 from ips.viewer.answers import Answer
 from ips.viewer.tiles import TILE, AttentionTiles, Tile
@@ -69,7 +68,7 @@ def test_a_level_of_nearly_the_right_resolution_is_not_resampled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     image = ArrayImage(picture(1000, 600))
-    image.header = Header(((4000, 2402), (1000, 600)), 1, (None, None))
+    Image.__init__(image, "a", levels=((4000, 2402), (1000, 600)), channels=1)
     levels: list[int] = []
     monkeypatch.setattr(
         image, "_read", lambda level, x, y, w, h: levels.append(level) or np.zeros((h, w, 1), "u1")

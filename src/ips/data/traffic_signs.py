@@ -30,7 +30,7 @@ from ips.data.traffic_sign_annotations import NAMES as NAMES
 from ips.data.traffic_sign_annotations import Photo, download_hint, read_photos
 from ips.errors import DataError, ImageError
 from ips.images.array import WholeImage, as_pixels
-from ips.images.image import Header, Pixels
+from ips.images.image import Pixels
 from ips.patches.grid import Edge, Grid
 from ips.patches.image import ImagePatches
 
@@ -54,7 +54,7 @@ class SignImage(WholeImage):
     """A photograph resized to 1,600 x 1,200 px, decoded and augmented at the first read."""
 
     def __init__(self, path: Path, *, augmentation: Augmentation | None) -> None:
-        super().__init__(path.name, Header(((WIDTH, HEIGHT),), channels=3, tiles=(None,)))
+        super().__init__(path.name, size=(WIDTH, HEIGHT), channels=3)
         self.path, self.augmentation = path, augmentation
 
     def _open(self) -> Pixels:

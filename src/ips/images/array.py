@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ips.errors import ImageError
 from ips.images.damage import decoding
-from ips.images.image import Header, Image, Pixels
+from ips.images.image import Image, Pixels, Size
 from ips.images.mapped import release_pages
 
 
@@ -34,13 +34,11 @@ def as_pixels(array: npt.NDArray[Any], name: str) -> Pixels:
     return pixels
 
 
-def _header(pixels: Pixels) -> Header:
-    height, width, channels = pixels.shape
-    return Header(levels=((width, height),), channels=channels, tiles=(None,))
-
-
 class WholeImage(Image):
     """An image with one level that is one array."""
+
+    def __init__(self, name: str, *, size: Size, channels: int) -> None:
+        super().__init__(name, levels=(size,), channels=channels)
 
     @property
     def pixels(self) -> Pixels:
@@ -60,7 +58,8 @@ class ArrayImage(WholeImage):
 
     def __init__(self, array: npt.NDArray[Any], *, name: str = "array in memory") -> None:
         self._array = as_pixels(array, name)
-        super().__init__(name, _header(self._array))
+        height, width, channels = self._array.shape
+        super().__init__(name, size=(width, height), channels=channels)
 
     def _open(self) -> Pixels:
         return as_pixels(self._array, self.name)  # unpickling makes it writable
@@ -71,7 +70,8 @@ class NpyImage(WholeImage):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        super().__init__(path.name, _header(self._map(path)))
+        height, width, channels = self._map(path).shape
+        super().__init__(path.name, size=(width, height), channels=channels)
 
     def release(self) -> None:
         """Release the pages that were read, which the map would keep in memory."""

@@ -6,8 +6,6 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,33 +18,21 @@ Pixels = npt.NDArray[np.uint8]
 Size = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Header:
-    """Properties of an image. Sizes are (width, height).
-
-    Args:
-        levels: size of each level, full resolution first.
-        channels: 1 for grey, 3 for colour.
-        tiles: size of a tile (or strip) of each level, None where there are none.
-        mpp: micrometres per pixel of level 0 along x and y.
-        magnification: magnification of the objective, such as 40.0.
-        bounds: x, y, width, height of the scanned region in level-0 pixels.
-    """
-
-    levels: tuple[Size, ...]
-    channels: int
-    tiles: tuple[Size | None, ...]
-    mpp: tuple[float, float] | None = None
-    magnification: float | None = None
-    bounds: tuple[int, int, int, int] | None = None
-
-
 class Image(Closable, ABC):
     """An image that is read region by region.
 
     The constructor reads the header and closes the file again; the first ``read_region`` opens it.
     An image can be pickled at any time (the copy reopens the file), and read from several threads,
     which share one handle. Each subclass locks only what its library does not lock itself.
+
+    Args:
+        name: name of the image in messages.
+        levels: width and height of each level, full resolution first.
+        channels: 1 for grey, 3 for colour.
+        tiles: width and height of a tile (or strip) of each level, None where there are none.
+        mpp: micrometres per pixel of level 0 along x and y, None if unknown.
+        magnification: magnification of the objective, such as 40.0, None if unknown.
+        bounds: x, y, width, height of the scanned region in level-0 pixels; all by default.
     """
 
     #: Value of pixels outside the image, of tiles that are not stored, and behind transparency.
@@ -55,57 +41,35 @@ class Image(Closable, ABC):
     #: Whether reading any region decodes the whole image into memory.
     decoded_whole = False
 
-    def __init__(self, name: str, header: Header) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        levels: tuple[Size, ...],
+        channels: int,
+        tiles: tuple[Size | None, ...] | None = None,
+        mpp: tuple[float, float] | None = None,
+        magnification: float | None = None,
+        bounds: tuple[int, int, int, int] | None = None,
+    ) -> None:
         self.name = name
-        self.header = header
+        self.level_dimensions = levels
+        self.level_count = len(levels)
+        self.dimensions = width, height = levels[0]
+        # Level-0 pixels per pixel of each level: the mean of width and height.
+        self.level_downsamples = tuple((width / w + height / h) / 2 for w, h in levels)
+        self.channels = channels
+        self.mpp = mpp
+        self.magnification = magnification
+        self.bounds = bounds or (0, 0, width, height)
+        self._tiles = tiles or (None,) * len(levels)
         self._handle: Any = None
         self._lock = threading.RLock()
         _ALIVE.add(self)
 
-    @property
-    def dimensions(self) -> Size:
-        """Width and height of level 0."""
-        return self.header.levels[0]
-
-    @property
-    def level_count(self) -> int:
-        """Number of levels."""
-        return len(self.header.levels)
-
-    @property
-    def level_dimensions(self) -> tuple[Size, ...]:
-        """Width and height of each level."""
-        return self.header.levels
-
-    @cached_property
-    def level_downsamples(self) -> tuple[float, ...]:
-        """Level-0 pixels per pixel of each level (mean of width and height)."""
-        width, height = self.dimensions
-        return tuple((width / w + height / h) / 2 for w, h in self.header.levels)
-
-    @property
-    def mpp(self) -> tuple[float, float] | None:
-        """Micrometres per pixel of level 0 along x and y, None if unknown."""
-        return self.header.mpp
-
-    @property
-    def magnification(self) -> float | None:
-        """Magnification of the objective, None if unknown."""
-        return self.header.magnification
-
-    @property
-    def bounds(self) -> tuple[int, int, int, int]:
-        """Left, top, width, height of the scanned region; the whole image if unknown."""
-        return self.header.bounds or (0, 0, *self.dimensions)
-
-    @property
-    def channels(self) -> int:
-        """1 for grey, 3 for colour."""
-        return self.header.channels
-
     def tile_size(self, level: int) -> Size | None:
         """Width and height of a tile, None if the level is not divided into tiles."""
-        return self.header.tiles[self._check_level(level)]
+        return self._tiles[self._check_level(level)]
 
     def get_best_level_for_downsample(self, downsample: float) -> int:
         """Return the coarsest level that is at least as fine as ``downsample``."""
@@ -122,7 +86,7 @@ class Image(Closable, ABC):
 
         The result may be a read-only view of an image in memory: copy it before changing it.
         """
-        level_width, level_height = self.header.levels[self._check_level(level)]
+        level_width, level_height = self.level_dimensions[self._check_level(level)]
         (left, top), (width, height) = map(int, location), map(int, size)
         if level:
             downsample = self.level_downsamples[level]

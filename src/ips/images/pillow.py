@@ -17,7 +17,7 @@ from ips.errors import ImageError
 from ips.images.array import WholeImage, as_pixels
 from ips.images.colour import over
 from ips.images.damage import decoding
-from ips.images.image import Header, Pixels
+from ips.images.image import Pixels
 
 #: Pillow warns of a "decompression bomb" at 0.09 gigapixels; real images are larger than that.
 MAX_PIXELS = 2_000_000_000
@@ -39,7 +39,7 @@ class PillowImage(WholeImage):
         self.path = path
         with _opened(path) as image:
             channels = 1 if image.mode in _GREY else 3
-            super().__init__(path.name, Header((image.size,), channels, (None,)))
+            super().__init__(path.name, size=image.size, channels=channels)
 
     def _open(self) -> Pixels:
         with decoding(self.name), _opened(self.path) as image:

@@ -10,7 +10,7 @@ import openslide
 
 from ips.images.colour import over
 from ips.images.damage import DamagedError, decoding
-from ips.images.image import Header, Image, Pixels, Size
+from ips.images.image import Image, Pixels, Size
 from ips.images.tile_cache import CACHE_BYTES
 
 
@@ -34,7 +34,17 @@ class SlideImage(Image):
     def __init__(self, path: Path) -> None:
         self.path = path
         with decoding(path.name), openslide.OpenSlide(path) as slide:
-            super().__init__(path.name, _header(slide))
+            properties = slide.properties
+            x, y = (_number(properties, f"openslide.mpp-{axis}") for axis in "xy")
+            super().__init__(
+                path.name,
+                levels=tuple(slide.level_dimensions),
+                channels=3,
+                tiles=tuple(_tile(properties, level) for level in range(slide.level_count)),
+                mpp=(x, y) if x and y else None,
+                magnification=_number(properties, "openslide.objective-power"),
+                bounds=_bounds(properties),
+            )
             # Some vendors store the factors in the file, and OpenSlide prefers them.
             self.level_downsamples = tuple(slide.level_downsamples)
 
@@ -62,19 +72,6 @@ class SlideImage(Image):
             with self._open() as own, decoding(what):
                 region = own.read_region(location, level, (width, height))
         return over(np.asarray(region), self.background)
-
-
-def _header(slide: openslide.OpenSlide) -> Header:
-    properties = slide.properties
-    x, y = (_number(properties, f"openslide.mpp-{axis}") for axis in "xy")
-    return Header(
-        levels=tuple(slide.level_dimensions),
-        channels=3,
-        tiles=tuple(_tile(properties, level) for level in range(slide.level_count)),
-        mpp=(x, y) if x and y else None,
-        magnification=_number(properties, "openslide.objective-power"),
-        bounds=_bounds(properties),
-    )
 
 
 def _bounds(properties: Mapping[str, str]) -> tuple[int, int, int, int] | None:

@@ -15,7 +15,7 @@ import tifffile
 
 from ips.errors import ImageError
 from ips.images.damage import decoding
-from ips.images.image import Header, Image, Pixels
+from ips.images.image import Image, Pixels
 from ips.images.tiff_header import magnification, micrometres
 from ips.images.tiff_level import TiffLevel
 from ips.images.tiff_pyramid import pyramid
@@ -48,14 +48,14 @@ class TiffImage(Image):
         self._cache_bytes = cache_bytes
         with decoding(path.name), tifffile.TiffFile(path) as file:
             levels = _levels(file, path.name)
-            header = Header(
+            super().__init__(
+                path.name,
                 levels=tuple(level.size for level in levels),
                 channels=levels[0].channels,
                 tiles=tuple(level.tile for level in levels),
                 mpp=micrometres(file),
                 magnification=magnification(file),
             )
-        super().__init__(path.name, header)
         self.background = levels[0].background
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from ips.data.synthetic.road_scene import draw_scene
 from ips.data.synthetic.road_sprites import SPEEDS
 from ips.errors import DataError
 from ips.images.array import WholeImage, as_pixels
-from ips.images.image import Header, Pixels
+from ips.images.image import Pixels
 from ips.patches.grid import Edge, Grid
 from ips.patches.image import ImagePatches
 
@@ -40,8 +40,7 @@ class RoadImage(WholeImage):
     """An image that is drawn at the first read, and again after `close`."""
 
     def __init__(self, layout: Layout, *, name: str) -> None:
-        size = layout.width, layout.height
-        super().__init__(name, Header(levels=(size,), channels=3, tiles=(None,)))
+        super().__init__(name, size=(layout.width, layout.height), channels=3)
         self.layout = layout
 
     def _open(self) -> Pixels:
