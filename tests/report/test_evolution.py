@@ -78,7 +78,6 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> list[Page]:
 def test_entropy_is_that_of_the_attention(attention: tuple[float, ...], expected: float) -> None:
     found = with_attention(*attention)
     assert found.entropy == pytest.approx(expected)
-    assert found.max_entropy == pytest.approx(log(len(attention)))
 
 
 def test_a_snapshot_is_made_of_a_prediction() -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil, floor, log10
+from math import floor, log10
 
 import numpy as np
+from matplotlib.ticker import MaxNLocator
 
-from ips.report.statistics import Calibration, Floats, Interval
+from ips.report.statistics import Bin, Calibration, Floats, Interval
 
 _POINTS = 400  # a line with more points would look the same
 COLOURS = 8  # number of line colours in the style sheet
@@ -28,18 +29,8 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Bubble:
-    """A dot of a reliability diagram, with the text that a mouse shows."""
-
-    x: float
-    y: float
-    radius: float
-    text: str
-
-
-@dataclass(frozen=True)
 class Chart:
-    """Lines and bubbles over two axes; ``label`` describes the chart to a screen reader."""
+    """Lines, or dots for bins, over two axes; ``label`` is for screen readers."""
 
     label: str
     x_name: str
@@ -47,7 +38,7 @@ class Chart:
     x_ticks: list[float]
     y_ticks: list[float]
     lines: Sequence[Line]
-    bubbles: Sequence[Bubble] = ()
+    bins: Sequence[Bin] = ()
     x_range: tuple[float, float] = (0.0, 1.0)
     y_range: tuple[float, float] = (0.0, 1.0)
     width: float = 250
@@ -77,12 +68,9 @@ def ticks(low: float, high: float, *, count: int = 5, whole: bool = False) -> li
     >>> ticks(0, 1), ticks(1, 40, whole=True)
     ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [10.0, 20.0, 30.0, 40.0])
     """
-    raw = max(high - low, 1e-12) / count
-    power = 10.0 ** floor(log10(raw))
-    step = next(m * power for m in (1, 2, 5, 10) if m * power >= raw * 0.999)
-    step = max(step, 1.0) if whole else step
-    first, last = ceil(low / step - 1e-6), floor(high / step + 1e-6)
-    return [round(number * step, 12) for number in range(first, last + 1)]
+    locator = MaxNLocator(count, steps=[1, 2, 5, 10], integer=whole, min_n_ticks=1)
+    values = [round(float(value), 12) for value in locator.tick_values(low, high)]
+    return [value for value in values if low - 1e-9 <= value <= high + 1e-9]
 
 
 def tick_texts(values: Sequence[float]) -> list[str]:
@@ -139,16 +127,6 @@ def roc_chart(false_positives: Floats, true_positives: Floats, area: Interval) -
 
 def reliability_chart(calibration: Calibration, *, x_name: str, y_name: str) -> Chart:
     """The fraction of correct predictions over their probability, in dots sized by count."""
-    total = sum(b.count for b in calibration.bins)
-    bubbles = [
-        Bubble(
-            b.probability,
-            b.fraction,
-            3 + 12 * (b.count / total) ** 0.5,
-            f"{b.count:,} predictions: probability {b.probability:.2f}, fraction {b.fraction:.2f}",
-        )
-        for b in calibration.bins
-    ]
     return Chart(
         label=f"Reliability diagram, calibration error {calibration.error:.3f}",
         x_name=x_name,
@@ -156,5 +134,5 @@ def reliability_chart(calibration: Calibration, *, x_name: str, y_name: str) -> 
         x_ticks=ticks(0, 1),
         y_ticks=ticks(0, 1),
         lines=[_DIAGONAL],
-        bubbles=bubbles,
+        bins=calibration.bins,
     )

@@ -52,33 +52,24 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Mark:
-    """A patch over the picture; ``box`` has its left, top, width and height."""
-
-    box: tuple[float, float, float, float]
-    colour: str
-    opacity: float
-
-
-@dataclass(frozen=True)
-class Crop:
-    """A patch below the picture; ``number_at`` is the centre of its number in the picture."""
-
-    image: str
-    colour: str
-    attention: float
-    label: str | None
-    number_at: tuple[float, float]
-
-
-@dataclass(frozen=True)
 class Drawing:
-    """A picture as the page draws it; ``unit`` is about one pixel of the screen."""
+    """A picture as the page draws it.
+
+    Attributes:
+        picture: the picture.
+        unit: length of about one pixel on the screen.
+        colours: ``(k,)`` colours of the patches.
+        opacities: ``(k,)`` opacities of their tints.
+        labels: names of the classes of the crops; None without a patch read-out.
+        numbers: centres of the numbers of the crops in the picture.
+    """
 
     picture: Picture
     unit: float
-    marks: list[Mark]
-    crops: list[Crop]
+    colours: list[str]
+    opacities: list[float]
+    labels: list[str] | None
+    numbers: list[tuple[float, float]]
 
 
 def make_picture(explanation: Explanation) -> Picture:
@@ -144,21 +135,12 @@ def draw(
         other = palette.get(OTHER, (0, 0, 0))
         colours = [to_hex(palette.get(label, other)) for label in picture.labels]
         opacities = [0.55 * s for s in strength]
-    marks = [
-        Mark((x, y, w, h), colour, opacity)
-        for (x, y, w, h), colour, opacity in zip(
-            picture.boxes.tolist(), colours, opacities, strict=True
-        )
-    ]
+    labels = None
+    if picture.labels is not None:
+        labels = [shortened(class_name(class_names, label), 14) for label in picture.labels]
     numbered = picture.boxes[: len(picture.crops)]
-    centres = label_spots(numbered, size=(14 * unit, 15 * unit), area=picture.size).tolist()
-    crops = []
-    for i, (image, (x, y)) in enumerate(zip(picture.crops, centres, strict=True)):
-        label = None
-        if picture.labels is not None:
-            label = shortened(class_name(class_names, picture.labels[i]), 14)
-        crops.append(Crop(image, colours[i], float(picture.attention[i]), label, (x, y)))
-    return Drawing(picture, unit, marks, crops)
+    numbers = label_spots(numbered, size=(14 * unit, 15 * unit), area=picture.size).tolist()
+    return Drawing(picture, unit, colours, opacities, labels, numbers)
 
 
 def class_name(names: Sequence[str] | None, label: int) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from math import log
 from pathlib import Path
 
 import numpy as np
@@ -57,14 +56,9 @@ class Snapshot:
 
     @property
     def entropy(self) -> float:
-        """Entropy of the attention in nats, from 0 (one patch has all of it) to `max_entropy`."""
+        """Entropy of the attention in nats, from 0 (one patch has all of it) to ln K (equal)."""
         p = self.attention / self.attention.sum()
         return float(-np.sum(p * np.log(np.where(p > 0, p, 1))))
-
-    @property
-    def max_entropy(self) -> float:
-        """ln K, the entropy of equal attention."""
-        return log(len(self.indices))
 
 
 def append_snapshot(path: Path, snapshot: Snapshot) -> None:

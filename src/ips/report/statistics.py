@@ -102,9 +102,17 @@ def _interval(value: float, variance: float, count: float) -> Interval:
 
 @dataclass(frozen=True)
 class Bin:
-    """Predictions of similar probability: their number, mean probability and fraction correct."""
+    """Predictions of similar probability.
+
+    Attributes:
+        count: number of predictions.
+        share: share of all predictions.
+        probability: mean predicted probability.
+        fraction: fraction that is correct.
+    """
 
     count: int
+    share: float
     probability: float
     fraction: float
 
@@ -125,9 +133,14 @@ def calibration(probabilities: Floats, correct: Bools, *, bins: int = 10) -> Cal
     """
     number = np.minimum((probabilities * bins).astype(np.int64), bins - 1)  # (n,)
     filled = [
-        Bin(int(inside.sum()), float(probabilities[inside].mean()), float(correct[inside].mean()))
+        Bin(
+            int(inside.sum()),
+            float(inside.mean()),
+            float(probabilities[inside].mean()),
+            float(correct[inside].mean()),
+        )
         for inside in (number == i for i in range(bins))
         if inside.any()
     ]
-    error = sum(b.count * abs(b.probability - b.fraction) for b in filled) / len(correct)
+    error = sum(b.share * abs(b.probability - b.fraction) for b in filled)
     return Calibration(filled, error)

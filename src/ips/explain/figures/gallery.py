@@ -58,13 +58,6 @@ class PatchCrop:
     index: int
     attention: float
 
-    def __post_init__(self) -> None:
-        if self.pixels.ndim != 3:
-            raise PatchError(
-                f"{self.name}: holds features of shape {self.pixels.shape}, not pixels: use the "
-                "patches of the image itself"
-            )
-
 
 class TopPatches:
     """Collects the patches with the highest attention from images that are added one by one.
@@ -130,6 +123,8 @@ def read_crops(
     for number in sorted({location.number for location in locations}):
         here = [location for location in locations if location.number == number]
         opened = source(number)
+        if len(opened.shape) != 3:
+            raise PatchError(f"{opened.name}: holds features, not pixels: use the image itself")
         read = opened.read([location.index for location in here]).cpu().numpy()
         pixels.update(zip(here, read, strict=True))
         opened.close()
