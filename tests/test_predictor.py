@@ -23,7 +23,6 @@ from ips import predictor as module
 from ips.config_io import parse_config
 from ips.patches import ImagePatches
 from ips.patches.source import Indices
-from ips.scores import ScoreFile
 from ips.training import train
 
 CONFIG = {
@@ -119,17 +118,6 @@ def test_a_read_only_run_still_predicts(
     shutil.rmtree(run / "unfinished", ignore_errors=True)
 
 
-def test_a_score_file_is_as_large_without_fallocate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(os, "posix_fallocate", raising=False)
-    monkeypatch.setattr("ips.scores._BLOCK", 7)
-    table = ScoreFile(tmp_path / "a.scores", 5, 2)
-    assert (tmp_path / "a.scores").read_bytes() == bytes(8 + 4 * 5 * 2)
-    table.add(torch.ones(3, 2))
-    assert ScoreFile(tmp_path / "a.scores", 5, 2).done == 3
-
-
 def test_progress_is_reported_for_small_images_too(run: Path, picture: Path) -> None:
     progress = Mock()
     ips.load(run).predict(picture, progress=progress)
@@ -168,10 +156,3 @@ def test_answers_have_names(run: Path, picture: Path) -> None:
     assert predictor.title(prediction, right).startswith(f"large.png: majority {answer} (correct)")
     wrong = right | {"majority": torch.tensor(9 - number)}
     assert f"{answer} (true: {'jihgfedcba'[number]})" in predictor.title(prediction, wrong)
-
-
-def test_a_score_file_of_another_size_is_begun_anew(tmp_path: Path) -> None:
-    table = ScoreFile(tmp_path / "a.scores", 5, 2)
-    table.add(torch.ones(3, 2))
-    assert ScoreFile(tmp_path / "a.scores", 5, 2).done == 3
-    assert ScoreFile(tmp_path / "a.scores", 6, 2).done == 0

@@ -16,8 +16,6 @@ from ips.explain.maps import attention_from_logits, attention_from_prediction
 from ips.files import fingerprint
 from ips.images import Image
 from ips.models import Net, Prediction, ScoreTable
-from ips.models.selecting import SelectingNet
-from ips.models.table import empty_table
 from ips.patches import PatchSource, sampled
 from ips.patches.features import split_address
 from ips.scores import ScoreFile
@@ -77,11 +75,10 @@ class Predictor:
         """
         if source is None:
             source = self.open(image) if isinstance(image, str | Path) else image
-        channels = self.net.channels
-        table = empty_table(len(source), channels, device=self.net.device)
+        table = self.net.empty_table(source)
         if self._run is not None and len(source) >= _LARGE and isinstance(image, str | Path):
             with suppress(OSError):  # on a full or read-only disk, the scores stay in memory
-                table = ScoreFile(self._score_file(Path(image)), len(source), channels)
+                table = ScoreFile(self._score_file(Path(image)), *table.logits.shape)
         if progress is not None:
             table.progress = partial(_report, progress, len(source))
             progress(0, len(source))
@@ -107,9 +104,8 @@ class Predictor:
         Methods that do not score patches before the selection (RPS, DeepMIL) have attention for
         their selected patches only, which are all patches for DeepMIL without ``select.keep``.
         """
-        at_random = isinstance(self.net, SelectingNet) and self.net.mode == "random"
-        if self.net.channels and not at_random:
-            attention = attention_from_logits(table.choosable()[0], self.net.tasks)
+        if self.net.scores_all_patches:
+            attention = attention_from_logits(table.selectable()[0], self.net.tasks)
         else:
             attention = attention_from_prediction(prediction)
         return Explanation(

@@ -1,4 +1,4 @@
-"""The logits of a very large image in a file, so that an interrupted look can go on.
+"""A score table in a file, so that scoring a very large image can be interrupted and resumed.
 
 Letters: N patches, S score channels.
 """
@@ -11,7 +11,6 @@ from typing import IO
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ips.models import ScoreTable
 
@@ -19,44 +18,39 @@ _BLOCK = 2**20
 
 
 class ScoreFile(ScoreTable):
-    """A table of logits ``(N, S)`` in a file; what was scored before is there again.
+    """A table of logits ``(N, S)`` in a file; patches scored by an earlier process stay done.
 
-    The number of patches done is written after their logits, so that a process may be ended at
-    any moment and what the file says is done is done.
+    The file contains the logits as float32, then one byte per patch that says whether it is done.
+    This byte is written after the logits, so a process may be killed at any time.
 
     Args:
-        path: the file; a new one if there is none, or one of another size.
+        path: the file; created if it does not exist or has another size.
         patches: N.
         channels: S.
     """
 
     def __init__(self, path: Path, patches: int, channels: int) -> None:
         self._path = path
-        size = 8 + 4 * patches * channels
-        if not path.is_file() or path.stat().st_size != size:
+        offset = 4 * patches * channels
+        if not path.is_file() or path.stat().st_size != offset + patches:
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 with path.open("wb") as file:
-                    _allocate(file, size)
+                    _allocate(file, offset + patches)
             except OSError:
                 path.unlink(missing_ok=True)
                 raise
-        self._count = np.memmap(path, dtype=np.int64, mode="r+", shape=(1,))
-        rows = np.memmap(path, dtype=np.float32, mode="r+", offset=8, shape=(patches, channels))
-        super().__init__(torch.from_numpy(rows), done=min(int(self._count[0]), patches))
-
-    def add(self, logits: Tensor) -> None:
-        """Fill in the next ``(n, S)``."""
-        super().add(logits)
-        self._count[0] = self.done
+        logits = np.memmap(path, dtype=np.float32, mode="r+", shape=(patches, channels))
+        done = np.memmap(path, dtype=np.bool_, mode="r+", offset=offset, shape=(patches,))
+        super().__init__(torch.from_numpy(logits), done=torch.from_numpy(done))
 
     def remove(self) -> None:
-        """The image has been answered: the file has served."""
+        """Delete the file."""
         self._path.unlink(missing_ok=True)
 
 
 def _allocate(file: IO[bytes], size: int) -> None:
-    """Take all of the disk now: one that fills up later would kill the process."""
+    """Reserve the disk space now: writing to a mapped file on a full disk kills the process."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, size)
         return

@@ -140,7 +140,7 @@ class TestInterrupted:
             raise KeyboardInterrupt
 
         monkeypatch.setattr("ips.predictor._LARGE", 1)
-        monkeypatch.setattr(ScoreFile, "add", stop)
+        monkeypatch.setattr(ScoreFile, "put", stop)
         outcome = Outcome("predict", home / "run", home / "digits.png")
         assert outcome.code == 130
         assert outcome.err.splitlines()[-1] == (

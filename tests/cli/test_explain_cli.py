@@ -176,7 +176,7 @@ def test_interrupted_it_says_what_is_kept_and_goes_on(
     words = ("explain", home / "run", home / "digits.png", "--out", tmp_path)
     monkeypatch.setattr("ips.predictor._LARGE", 1)
     with monkeypatch.context() as patch:
-        patch.setattr(ScoreFile, "add", stop)
+        patch.setattr(ScoreFile, "put", stop)
         outcome = Outcome(*words)
     assert outcome.code == 130
     assert outcome.err.splitlines()[-1] == (

@@ -20,7 +20,7 @@ from ips.experiments.figures import draw_grid, draw_lines, draw_scores
 from ips.experiments.runner import read_results
 from ips.experiments.tables import Result, markdown, per_run, write_csv
 from ips.models import DPSNet
-from ips.models.picture import grid_shape
+from ips.models.whole_image import grid_shape
 from ips.training import RunFolder, build_data, build_model, resolve
 
 TINY = [

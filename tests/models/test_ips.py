@@ -222,10 +222,10 @@ def test_a_pass_goes_on_from_a_table_begun_already(
     done: int, load: Load, kind: Callable[..., Any]
 ) -> None:
     model, source = build(position=True), kind(60)
-    table = ScoreTable(torch.full((60, model.aggregator.channels), torch.nan))
+    table = ScoreTable(torch.full((60, model.channels), torch.nan))
     expected = model.predict(source, load=load, table=table)
-    assert table.done == 60
-    table.logits[done:], table.done = torch.nan, done
+    assert table.done.all()
+    table.logits[done:], table.done[done:] = torch.nan, False
     got = model.predict(source, load=load, table=table)
     assert torch.equal(got.indices, expected.indices)
     torch.testing.assert_close(got.logits, expected.logits)

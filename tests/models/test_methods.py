@@ -140,7 +140,7 @@ def test_the_ways_to_load_give_one_answer(method: str) -> None:
     torch.manual_seed(0)
     net = build_model(resolve(config(method), DATA)).eval()
     sources = [DATA.test[i][0] for i in range(3)]
-    answers = [net.answer(sources, load=way, seed=3) for way in LOADS]
+    answers = [net.forward_eval(sources, load=way, seed=3) for way in LOADS]
     for output, selection in answers[1:]:
         assert torch.equal(selection.indices, answers[0][1].indices)
         assert torch.allclose(output.logits["bars"], answers[0][0].logits["bars"], atol=1e-5)
@@ -166,7 +166,7 @@ def test_images_of_different_sizes_go_together(method: str) -> None:
         assert torch.allclose(alone.logits["bars"], prediction.logits["bars"], atol=1e-4)
         assert set(alone.indices.tolist()) == set(prediction.indices.tolist())
     net.train()
-    net.learn([whole, half], load="eager", seed=0).logits["bars"].sum().backward()
+    net.forward_train([whole, half], load="eager", seed=0).logits["bars"].sum().backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in net.parameters())
     learning = [net.encoder, net.scorer] if isinstance(net, DPSNet) else [net.encoder]
     for part in learning:
@@ -219,7 +219,7 @@ def test_where_all_are_kept_nothing_is_looked_at_first() -> None:
     net._score = None  # type: ignore[method-assign, assignment]
     whole, _ = DATA.test[0]
     half = MemoryPatches(whole.patches[:8], coords=whole.coords[:8], name="half")
-    chosen = net.choose([whole, half], load="eager", seed=0)
+    chosen = net.select_for_training([whole, half], load="eager", seed=0)
     assert chosen.selection.indices[0].tolist() == list(range(SIDE * SIDE))
     assert chosen.selection.mask.sum(dim=1).tolist() == [SIDE * SIDE, 8]
     assert chosen.patches is not None
@@ -242,7 +242,7 @@ def test_a_cnn_tells_what_it_cannot_look_at() -> None:
     with pytest.raises(PatchError, match=r"colour: patches are 3 channels .* takes images of 1"):
         net.predict(colour)
     some = MemoryPatches(whole.patches[:5], coords=whole.coords[:5], name="some")
-    with pytest.raises(PatchError, match="some: its 5 patches are no full grid"):
-        net.learn([some], load="eager", seed=0)
+    with pytest.raises(PatchError, match="some: its 5 patches are not a full grid"):
+        net.forward_train([some], load="eager", seed=0)
     with pytest.raises(ConfigError, match=r"single patch \(or image, for a CNN\)"):
-        net.train().learn([whole], load="eager", seed=0)
+        net.train().forward_train([whole], load="eager", seed=0)

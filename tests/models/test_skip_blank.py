@@ -80,7 +80,7 @@ def test_one_patch_alone_has_no_statistics() -> None:
         chunk=3,
     )
     chosen = net.select([image()])
-    with pytest.raises(ConfigError, match="of 2 or more"):
+    with pytest.raises(ConfigError, match="to 2 or more"):
         net(chosen.patches, chosen.selection)
     net.eval()(chosen.patches, chosen.selection)
 

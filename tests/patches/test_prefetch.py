@@ -54,12 +54,13 @@ def test_blocks_are_all_patches_once_and_in_order(count: int, ahead: int) -> Non
     assert len(source.reads) == len(blocks)
 
 
-@pytest.mark.parametrize("start", [0, 1, 7, 22, 23])
-def test_reading_may_start_further_on(start: int) -> None:
-    blocks = prefetch(Watched(23), size=4, device=CPU, start=start)
-    assert [number for indices, _ in blocks for number in indices.tolist()] == (
-        list(range(start, 23))
-    )
+@pytest.mark.parametrize("wanted", [[], [3], [0, 1, 2, 9, 10, 22], list(range(7, 23))])
+def test_only_requested_patches_are_read(wanted: list[int]) -> None:
+    source = Watched(23)
+    blocks = prefetch(source, torch.tensor(wanted, dtype=torch.int64), size=4, device=CPU)
+    read = [(indices.tolist(), patches[:, 0].tolist()) for indices, patches in blocks]
+    assert [number for indices, _ in read for number in indices] == wanted
+    assert all(indices == patches for indices, patches in read)
 
 
 @pytest.mark.parametrize("ahead", [1, 2, 5])

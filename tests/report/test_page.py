@@ -98,6 +98,7 @@ def content(
     return ReportContent(
         name="my run",
         config=settings,
+        model={"selected patches": "M = 4", "aggregation": "cross-attention, 8 heads"},
         parameters=1234,
         train_images=200,
         log=log,

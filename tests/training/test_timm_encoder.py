@@ -35,13 +35,13 @@ def test_a_timm_encoder_trains_from_pixels(tmp_path: Path, monkeypatch: pytest.M
     created = fake_timm.install(monkeypatch, side=80)
     net = train(config(), tmp_path / "run", console=CONSOLE).net
     assert created == [("vit", {"pretrained": True, "num_classes": 0})]
-    assert net.mean.flatten().tolist() == pytest.approx(fake_timm.MEAN)
-    assert net.std.flatten().tolist() == pytest.approx(fake_timm.STD)
+    assert net.normalise.mean.flatten().tolist() == pytest.approx(fake_timm.MEAN)
+    assert net.normalise.std.flatten().tolist() == pytest.approx(fake_timm.STD)
     assert not fake_timm.is_pretrained(net.encoder)  # it has learned
 
     loaded = load_model(tmp_path / "run").net
     assert [options["pretrained"] for _, options in created] == [True, False]
-    assert loaded.mean.flatten().tolist() == pytest.approx(fake_timm.MEAN)
+    assert loaded.normalise.mean.flatten().tolist() == pytest.approx(fake_timm.MEAN)
     for name, tensor in net.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], tensor)
     evaluate(tmp_path / "run", console=CONSOLE)

@@ -51,8 +51,8 @@ class PaperIPS(nn.Module):
         self.aggregator = copy.deepcopy(net.aggregator)
         self.tasks, self.heads = net.tasks, copy.deepcopy(net.heads)
         self.keep, self.chunk, self.position = net.keep, net.chunk, net.position
-        self.register_buffer("mean", net.mean.clone(), persistent=False)
-        self.register_buffer("std", net.std.clone(), persistent=False)
+        self.register_buffer("mean", net.normalise.mean.clone(), persistent=False)
+        self.register_buffer("std", net.normalise.std.clone(), persistent=False)
 
     def load(self, sources: Sequence[PatchSource]) -> Tensor:
         """Load the batch as a data loader does: ``(B, N, ...)`` floats on the device."""

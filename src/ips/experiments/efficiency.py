@@ -20,7 +20,6 @@ from ips.bench.peak import peak_memory, run_in_new_process
 from ips.bench.timing import Clock
 from ips.config import Config, RoadSignsConfig, TrafficSignsConfig
 from ips.config_io import parse_config
-from ips.models.selecting import SelectingNet
 from ips.training import build_data, build_model, build_tasks, resolve
 from ips.training.loading import collate
 from ips.training.module import freeze_norms, total_loss
@@ -74,17 +73,19 @@ def measure_here(values: dict[str, Any], steps: int) -> Cost:
             indices = [(step * batch + b) % len(data.train) for b in range(batch)]
             sources, labels = collate([data.train[i] for i in indices], load=load)
             labels = {name: label.to(device) for name, label in labels.items()}
-            if isinstance(net, SelectingNet) and load == "eager":  # copied before the clock starts
-                sources = [net.resident(source) for source in sources]
+            if load == "eager":  # copied before the clock starts
+                sources = net.preload(sources)
             optimizer.zero_grad()
             clock = Clock(device)
             with autocast:
-                if isinstance(net, SelectingNet) and net.looks:
-                    chosen = net.choose(sources, load=load, seed=step)
+                selected = None
+                if net.needs_scoring:
+                    selected = net.select_for_training(sources, load=load, seed=step)
                     select.append(clock.lap())
-                    output = net(chosen.patches, chosen.selection)
+                if selected is None:
+                    output = net.forward_train(sources, load=load, seed=step)
                 else:
-                    output = net.learn(sources, load=load, seed=step)
+                    output = net(selected.patches, selected.selection)
                 loss = total_loss(net, tasks, output, labels)
             loss.backward()
             rest.append(clock.lap())

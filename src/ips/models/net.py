@@ -1,4 +1,4 @@
-"""What every method shares: an encoder, a head per task, and the way from patches to embeddings.
+"""The base class of all methods: an encoder, one head per task, and the steps they share.
 
 Letters: B images, K patches kept of an image, C channels or classes, D embedding size, T tokens.
 """
@@ -7,52 +7,50 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypedDict, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ips.errors import ConfigError
-from ips.models.checks import check_batch, check_slices, memory_format
-from ips.models.outputs import Output
-from ips.models.prediction import Prediction
-from ips.models.table import ScoreTable
-from ips.nn import Aggregator, Head, PatchReadout, sinusoidal_position
-from ips.patches import MemoryPatches, PatchSource, in_memory
+from ips.models.checks import PatchShape, check_batch, check_slices, check_source
+from ips.models.outputs import Output, Prediction, Selected
+from ips.models.scoring import ScoreTable
+from ips.nn import Aggregator, Head, PatchReadout, evaluating, sinusoidal_position
+from ips.nn.pixels import Normalise, fastest_memory_format
+from ips.patches import PatchSource
 from ips.selection import Selection
 
 Load = Literal["eager", "sequential", "lazy"]
 LOADS: tuple[Load, ...] = get_args(Load)
-
-
-class Settings(TypedDict, total=False):
-    """What every method takes by name, see `Net`."""
-
-    position: bool
-    readout: PatchReadout | None
-    mean: Sequence[float]
-    std: Sequence[float]
-    slice_size: int | None
+Sources = Sequence[PatchSource]
+Tables = Sequence[ScoreTable] | None
 
 
 class Net(nn.Module, ABC):
-    """A method: it learns from images given as patches, and answers for them.
+    """A network that classifies images given as patches. One subclass per kind of method.
 
     Args:
         encoder: from ``(n, C, h, w)`` floats, or ``(n, D_in)`` features, to ``(n, D)``.
         heads: one per task.
-        position: add the 1-D sinusoidal encoding of the patch number to the embeddings.
+        position: add the 1-D sinusoidal encoding of the patch index to the embeddings.
         readout: the patch-level head of Sect. 4.5.
         mean, std: per channel, of pixels scaled to 0..1.
-        slice_size: train on this many patches at a time, so that memory does not depend on M: each
-            slice is embedded again in the backward pass. None embeds all at once.
+        slice_size: number of patches to embed at a time in training, so that memory does not grow
+            with M: each slice is embedded again in the backward pass. None embeds all at once.
+
+    Attributes:
+        channels: S, the number of score channels of a patch; 0 if patches are not scored.
+        scores_all_patches: whether evaluation puts the score of every patch into its score table.
+        needs_scoring: whether training scores all patches before it can choose among them.
+        gradient_clip: largest norm of the gradient in training; None for no limit.
     """
 
-    mean: Tensor
-    std: Tensor
-    channels: int = 0
-    """S, the score channels of a patch; 0 where patches are not scored."""
+    channels = 0
+    scores_all_patches = True
+    needs_scoring = False
+    gradient_clip: float | None = None
 
     def __init__(
         self,
@@ -66,49 +64,76 @@ class Net(nn.Module, ABC):
         slice_size: int | None = None,
     ) -> None:
         super().__init__()
-        self._format = memory_format(encoder)
+        self._format = fastest_memory_format(encoder)
         self.encoder = encoder.to(memory_format=self._format)  # type: ignore[call-overload]
+        self.normalise = Normalise(mean, std, memory_format=self._format)
         self.tasks = tuple(heads)
-        self.heads = nn.ModuleList(heads.values())  # a task may be called anything
+        self.heads = nn.ModuleList(heads.values())  # a list, because a task may have any name
         self.readout = readout
         self.position, self.slice_size = position, slice_size
-        self.register_buffer("mean", _per_channel(mean), persistent=False)
-        self.register_buffer("std", _per_channel(std), persistent=False)
+        self.patch_shape: PatchShape | None = getattr(encoder, "patch_shape", None)
 
     @property
     def device(self) -> torch.device:
-        """Where the model is, and patches go."""
-        return self.mean.device
+        """The device of the network; patches are moved there."""
+        return self.normalise.mean.device
 
-    # What a method does
+    # Training and evaluation
 
-    @abstractmethod
-    def learn(
-        self, sources: Sequence[PatchSource], *, load: Load, seed: int, progress: float = 0.0
+    def forward_train(
+        self, sources: Sources, *, load: Load, seed: int, progress: float = 0.0
     ) -> Output:
-        """The answers for a batch of images, with gradients.
+        """Compute the output for a batch of images, with gradients.
 
         Args:
-            sources: the images, of any mix of N.
-            load: what of them is in memory at a time.
-            seed: of all that is random in this step.
-            progress: share of the training that is done.
+            sources: patches of the images; their number may differ.
+            load: what is in memory at a time: ``eager`` the batch, ``sequential`` one image,
+                ``lazy`` one micro-batch of patches.
+            seed: random seed of this training step.
+            progress: fraction of the training that is done.
         """
+        self._check(sources, load)
+        return self._forward_train(sources, load, seed, progress)
+
+    def forward_eval(
+        self, sources: Sources, *, load: Load = "lazy", seed: int = 0, tables: Tables = None
+    ) -> tuple[Output, Selection]:
+        """Compute the output in evaluation mode, and the patches that it is based on.
+
+        ``tables``, one per image, receive the scores; those that a table has already are reused.
+        """
+        self._check(sources, load)
+        with evaluating(self):
+            return self._forward_eval(sources, load, seed, tables)
 
     @abstractmethod
-    def answer(
-        self,
-        sources: Sequence[PatchSource],
-        *,
-        load: Load = "lazy",
-        seed: int = 0,
-        tables: Sequence[ScoreTable] | None = None,
-    ) -> tuple[Output, Selection]:
-        """The answers in evaluation mode, and the patches that they rest on.
+    def _forward_train(self, sources: Sources, load: Load, seed: int, progress: float) -> Output:
+        """See `forward_train`."""
 
-        ``tables``, one per image, hold the logits of patches, perhaps begun already; they are told
-        how far the look has come.
-        """
+    @abstractmethod
+    def _forward_eval(
+        self, sources: Sources, load: Load, seed: int, tables: Tables
+    ) -> tuple[Output, Selection]:
+        """See `forward_eval`."""
+
+    def select_for_training(self, sources: Sources, *, load: Load, seed: int) -> Selected | None:
+        """Run the select step of training alone, to time it; None for methods without one."""
+        return None
+
+    def preload(self, sources: Sources) -> list[PatchSource]:
+        """Copy the patches to the device before a training step, if the method reads them there."""
+        return list(sources)
+
+    def describe(self) -> dict[str, str]:
+        """Describe in words which patches are kept and how they are aggregated, for reports."""
+        aggregator: Aggregator | None = getattr(self, "aggregator", None)
+        text = "none" if aggregator is None else aggregator.description
+        if aggregator is not None and self.position:
+            text += ", with positions"
+        return {"selected patches": self._describe_selection(), "aggregation": text}
+
+    @abstractmethod
+    def _describe_selection(self) -> str: ...
 
     def predict(
         self,
@@ -118,34 +143,38 @@ class Net(nn.Module, ABC):
         seed: int = 0,
         table: ScoreTable | None = None,
     ) -> Prediction:
-        """The answer for one image, and where it was found."""
+        """Predict one image."""
         tables = None if table is None else [table]
         return self.predict_batch([source], load=load, seed=seed, tables=tables)[0]
 
     def predict_batch(
-        self,
-        sources: Sequence[PatchSource],
-        *,
-        load: Load = "lazy",
-        seed: int = 0,
-        tables: Sequence[ScoreTable] | None = None,
+        self, sources: Sources, *, load: Load = "lazy", seed: int = 0, tables: Tables = None
     ) -> list[Prediction]:
-        """The same for several images at once."""
+        """Predict several images at once."""
         for source in sources:
-            source.coords  # noqa: B018  a file that cannot say where its patches are says so now
-        output, selection = self.answer(sources, load=load, seed=seed, tables=tables)
-        rows = enumerate(sources)
-        return [self._prediction(source, selection, output, b) for b, source in rows]
+            source.coords  # noqa: B018  fail now if a file does not contain them
+        output, selection = self.forward_eval(sources, load=load, seed=seed, tables=tables)
+        return [self._prediction(source, selection, output, b) for b, source in enumerate(sources)]
+
+    def empty_table(self, source: PatchSource) -> ScoreTable:
+        """Return a table in memory for the scores of an image."""
+        return ScoreTable(torch.empty(len(source), self.channels, device=self.device))
+
+    def _check(self, sources: Sources, load: str) -> None:
+        if load not in LOADS:
+            raise ConfigError(f"load={load!r}: expected one of {', '.join(LOADS)}")
+        for source in sources:
+            check_source(source, self.patch_shape)
 
     # From patches to embeddings
 
     def embed(self, patches: Tensor, mask: Tensor) -> Tensor:
-        """``(B, K, ...)`` patches to ``(B, K, D)``; the encoder sees only those that are there."""
+        """Embed ``(B, K, ...)`` patches as ``(B, K, D)``; padding does not reach the encoder."""
         present = patches[mask]  # (n, ...) as stored
         check_batch(self.encoder, len(present))
         if self.slice_size is None:
             x: Tensor = self._encode(present)  # (n, D)
-        else:  # keep only embeddings; each slice is embedded again in the backward pass
+        else:
             check_slices(self.encoder, self.slice_size)
             slices = present.split(self.slice_size)
             x = torch.cat([checkpoint(self._encode, part, use_reentrant=False) for part in slices])
@@ -154,41 +183,21 @@ class Net(nn.Module, ABC):
         return rows
 
     def _encode(self, patches: Tensor) -> Tensor:
-        x: Tensor = self.encoder(self._prepare(patches))
+        x: Tensor = self.encoder(self.normalise(patches))
         return x
 
-    def _prepare(self, patches: Tensor) -> Tensor:
-        """Stored patches to what the encoder takes: pixels to 0..1, standardized; else floats."""
-        if patches.dim() == 4:
-            patches = patches.contiguous(memory_format=self._format)
-        if patches.dtype == torch.uint8:
-            return (patches.to(self.mean.dtype) / 255 - self.mean) / self.std
-        return patches.to(self.mean.dtype)
-
-    def _placed(self, x: Tensor, indices: Tensor) -> Tensor:
-        """Embeddings with the encoding of their patch numbers added, if positions count."""
+    def _add_position(self, x: Tensor, indices: Tensor) -> Tensor:
+        """Add the encoding of the patch indices to embeddings, if positions are used."""
         return x + sinusoidal_position(indices, x.shape[-1]).to(x.dtype) if self.position else x
 
-    def resident(self, source: PatchSource) -> MemoryPatches:
-        """All of an image's patches, on the device."""
-        memory = in_memory(source)
-        patches = memory.patches
-        if self.device.type == "cuda" and not patches.is_cuda:
-            patches = patches.pin_memory()
-        patches = patches.to(self.device, non_blocking=True)
-        return MemoryPatches(patches, coords=memory.coords, extent=source.extent, name=source.name)
+    # From embeddings to predictions
 
-    # From embeddings to answers
-
-    def _aggregated(
-        self, aggregator: Aggregator, x: Tensor, placed: Tensor, mask: Tensor
-    ) -> Output:
-        """Embeddings ``(B, K, D)``, and the same with positions, to an answer per task."""
+    def _aggregate(self, aggregator: Aggregator, x: Tensor, placed: Tensor, mask: Tensor) -> Output:
+        """Classify embeddings ``(B, K, D)``, given without and with their positions."""
         aggregated = aggregator(placed, mask)
         tokens = aggregated.tokens.unbind(dim=1)  # T x (B, D)
-        answers = zip(self.tasks, self.heads, tokens, strict=True)
-        logits = {task: head(z) for task, head, z in answers}  # (B, C) each
-        return self._output(logits, x, aggregated.attention)
+        rows = zip(self.tasks, self.heads, tokens, strict=True)
+        return self._output({task: head(z) for task, head, z in rows}, x, aggregated.attention)
 
     def _output(self, logits: dict[str, Tensor], x: Tensor, attention: Tensor) -> Output:
         patch_logits, readout_logits = None, None
@@ -225,16 +234,6 @@ class Net(nn.Module, ABC):
         )
 
 
-def check_load(load: str) -> None:
-    """Whether there is such a way to load."""
-    if load not in LOADS:
-        raise ConfigError(f"load={load!r}: expected one of {', '.join(LOADS)}")
-
-
 def _activation(head: nn.Module) -> Callable[[Tensor], Tensor]:
     assert isinstance(head, Head)
     return head.activation
-
-
-def _per_channel(values: Sequence[float]) -> Tensor:
-    return torch.tensor(values, dtype=torch.float32).view(-1, 1, 1)  # (C, 1, 1)

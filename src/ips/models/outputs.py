@@ -1,6 +1,7 @@
-"""What the two steps of a model hand on.
+"""What a network returns for a batch of images, and for one of them.
 
-Letters: B images, K patches kept of an image, C classes, D embedding size, T tokens, H heads.
+Letters: B images, K patches kept of an image, C classes of a task, D embedding size, T tokens,
+H heads.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 from torch import Tensor
 
 from ips.patches import pad
@@ -16,13 +19,13 @@ from ips.selection import Selection
 
 @dataclass(frozen=True)
 class Selected:
-    """The outcome of the select step, ready for the forward step.
+    """Result of the select step, the input of the forward step.
 
     Attributes:
-        selection: which patches.
-        patches: ``(B, K, ...)`` those patches, zeros where the selection's mask is False; None if
-            embeddings were asked for.
-        embeddings: ``(B, K, D)`` as found during selection, None if they were not asked for.
+        selection: which patches were kept.
+        patches: ``(B, K, ...)`` these patches, zeros where the selection's mask is False; None if
+            embeddings were requested.
+        embeddings: ``(B, K, D)`` as computed during selection; None unless requested.
     """
 
     selection: Selection
@@ -32,13 +35,13 @@ class Selected:
 
 @dataclass(frozen=True)
 class Output:
-    """What the forward step gives.
+    """Result of the forward step.
 
     Attributes:
         logits: per task ``(B, C)``.
         attention: ``(B, T, H, K)``; None from a CNN in training.
-        patch_logits: ``(B, K, C)`` of the read-out head, None without one.
-        readout_logits: ``(B, C)`` of the read-out head, None without one.
+        patch_logits: ``(B, K, C)`` from the read-out head; None without one.
+        readout_logits: ``(B, C)`` from the read-out head; None without one.
     """
 
     logits: dict[str, Tensor]
@@ -47,11 +50,41 @@ class Output:
     readout_logits: Tensor | None
 
 
-def join(groups: Sequence[Selected]) -> Selected:
-    """Selections of images, one at a time, as those of a batch."""
+@dataclass(frozen=True)
+class Prediction:
+    """Prediction for one image, with the patches that it is based on, most important first.
 
-    def rows(get: str) -> Tensor:
-        return pad([getattr(group.selection, get)[0] for group in groups])[0]
+    Attributes:
+        name: name of the image.
+        logits: ``(C,)`` per task.
+        probabilities: ``(C,)`` per task.
+        indices: ``(K,)`` indices of the patches in the image.
+        coords: ``(K, 2)`` their top-left corners, x, y in full-resolution pixels.
+        extent: side of a patch in full-resolution pixels; None if the source does not know it.
+        attention: ``(K,)`` mean over heads and tasks; sums to 1.
+        task_attention: ``(K,)`` per task, mean over its heads.
+        patch_probabilities: ``(K, C)`` class probabilities of each patch (Sect. 4.5); None without
+            a read-out head.
+        patches: N, the number of patches of the image.
+    """
+
+    name: str
+    logits: dict[str, Tensor]
+    probabilities: dict[str, Tensor]
+    indices: Tensor
+    coords: npt.NDArray[np.int64]
+    extent: int | None
+    attention: Tensor
+    task_attention: dict[str, Tensor]
+    patch_probabilities: Tensor | None
+    patches: int
+
+
+def join(images: Sequence[Selected]) -> Selected:
+    """Join the results of single images into one batch."""
+
+    def rows(name: str) -> Tensor:
+        return pad([getattr(image.selection, name)[0] for image in images])[0]
 
     def padded(tensors: Sequence[Tensor | None]) -> Tensor | None:
         present = [tensor[0] for tensor in tensors if tensor is not None]
@@ -59,6 +92,6 @@ def join(groups: Sequence[Selected]) -> Selected:
 
     return Selected(
         selection=Selection(rows("indices"), rows("mask"), rows("scores")),
-        patches=padded([group.patches for group in groups]),
-        embeddings=padded([group.embeddings for group in groups]),
+        patches=padded([image.patches for image in images]),
+        embeddings=padded([image.embeddings for image in images]),
     )

@@ -1,14 +1,14 @@
-"""The select step: look at every patch without gradients, keep M of them (Sect. 2.1).
+"""Iterative Patch Selection: score all patches without gradients, learn from the best M.
 
 Letters: B images, N patches of an image, M kept (``keep``), I per step (``chunk``), K <= M kept
-of an image with few patches, D embedding size, S channels of score.
+of an image with few patches, D embedding size, S score channels.
+
+This file has the two steps of Algorithm 1; the choice of patches by score is in `ips.selection`.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Required, Unpack
 from zlib import crc32
 
 import torch
@@ -16,45 +16,43 @@ from torch import Tensor, nn
 
 from ips import selection
 from ips.errors import ConfigError
-from ips.models.blocks import blocks_of
-from ips.models.checks import check_scores, check_source
-from ips.models.net import Load, Net, Settings, check_load
+from ips.models.checks import check_scores
+from ips.models.net import Load, Net, Sources, Tables
 from ips.models.outputs import Output, Selected, join
+from ips.models.scoring import ScoreTable, unscored_blocks
 from ips.models.shortlist import Shortlist
-from ips.models.table import ScoreTable, empty_table
-from ips.nn import Head, evaluating
+from ips.nn import Aggregator, Head, PatchReadout, evaluating
 from ips.nn.embedding import EmbeddingPass, SelectionEncoder, joined
-from ips.patches import PatchSource, in_memory, pad
+from ips.patches import MemoryPatches, PatchSource, in_memory, pad
 from ips.selection import Mode, Selection
 
 
-class SelectSettings(Settings, total=False):
-    """What a method that selects takes by name."""
-
-    keep: Required[int | None]
-    chunk: Required[int]
-    mode: Mode
-    skip_blank: bool
-    compile: bool
-
-
 class SelectingNet(Net):
-    """A method that learns from M patches of an image, chosen by a score of each patch alone.
+    """A network that selects M patches of an image, then embeds and aggregates only these.
+
+    IPS selects by the aggregator's attention. Random patch selection (RPS) is the same network with
+    ``mode="random"``; DeepMIL has gated attention and ``keep=None``, or in the memory of IPS a
+    random sample of M patches.
 
     Args:
-        encoder, heads: see `Net`.
+        encoder: from ``(n, C, h, w)`` floats, or ``(n, D_in)`` features, to ``(n, D)``.
+        aggregator: combines embeddings, and scores them for selection: the paper's
+            `ips.nn.CrossAttentionTransformer`, or `ips.nn.GatedAttention` (Appendix E). None for a
+            subclass that aggregates in its own way.
+        heads: one per task, in the order of the aggregator's tokens.
         keep: M; None for all patches.
         chunk: I.
         mode: ``iterative`` (the paper), ``exact`` or ``random``.
-        skip_blank: pass over patches of one colour, as if the image did not have them. Where most
-            of an image is empty, empty patches can otherwise take most of the M places.
-        compile: compile the selection pass.
-        settings: see `Net`.
+        skip_blank: ignore patches of a single colour. Otherwise they can take most of the M places
+            if most of an image is empty.
+        compile: compile the encoder for the select step.
+        position, readout, mean, std, slice_size: see `Net`.
     """
 
     def __init__(
         self,
         encoder: nn.Module,
+        aggregator: Aggregator | None,
         heads: Mapping[str, Head],
         *,
         keep: int | None,
@@ -62,62 +60,46 @@ class SelectingNet(Net):
         mode: Mode = "iterative",
         skip_blank: bool = False,
         compile: bool = False,
-        **settings: Unpack[Settings],
+        position: bool = False,
+        readout: PatchReadout | None = None,
+        mean: Sequence[float] = (0.0,),
+        std: Sequence[float] = (1.0,),
+        slice_size: int | None = None,
     ) -> None:
-        super().__init__(encoder, heads, **settings)
+        super().__init__(
+            encoder,
+            heads,
+            position=position,
+            readout=readout,
+            mean=mean,
+            std=std,
+            slice_size=slice_size,
+        )
         if mode not in selection.MODES:
             raise ConfigError(f"mode={mode!r}: expected one of {', '.join(selection.MODES)}")
+        self.aggregator = aggregator
         self.keep, self.chunk, self.mode, self.skip_blank = keep, chunk, mode, skip_blank
-        self._fast = SelectionEncoder(self._prepare, compile=compile)
+        self.scores_all_patches = mode != "random"
+        self.needs_scoring = self.scores_all_patches or skip_blank
+        if not self.scores_all_patches:
+            self.channels = int(skip_blank)  # one channel that only marks blank patches
+        elif aggregator is not None:
+            self.channels = aggregator.channels
+        self._fast = SelectionEncoder(self.normalise, compile=compile)
 
-    @property
-    def looks(self) -> bool:
-        """Whether patches have to be looked at to choose among them."""
-        return self.mode != "random" or self.skip_blank
-
-    @abstractmethod
     def scorer(self) -> Callable[[Tensor], Tensor]:
-        """A function from embeddings ``(n, D)`` to logits ``(n, S)``, for one selection pass."""
+        """Return a function from embeddings ``(n, D)`` to logits ``(n, S)``, for one pass.
 
-    @abstractmethod
+        These are the aggregator's attention logits: selection and aggregation share one attention.
+        """
+        assert self.aggregator is not None
+        return self.aggregator.scorer()
+
     def aggregate(self, x: Tensor, selection: Selection) -> Output:
-        """Embeddings ``(B, K, D)`` of the patches kept to an answer per task."""
-
-    def learn(
-        self, sources: Sequence[PatchSource], *, load: Load, seed: int, progress: float = 0.0
-    ) -> Output:
-        """Select, then embed and aggregate with gradients (Algorithm 1)."""
-        chosen = self.choose(sources, load=load, seed=seed)
-        output: Output = self(chosen.patches, chosen.selection)
-        return output
-
-    def choose(self, sources: Sequence[PatchSource], *, load: Load, seed: int) -> Selected:
-        """What to learn from: M selected patches, or simply all where there are no more than M."""
-        few = self.keep is None or all(len(source) <= self.keep for source in sources)
-        if not few or self.skip_blank:
-            return self.select(sources, load=load, seed=seed)
-        check_load(load)
-        for source in sources:
-            check_source(self.encoder, source)
-        patches, mask = pad([in_memory(source).patches.to(self.device) for source in sources])
-        for source in sources:
-            source.close()
-        indices = torch.arange(mask.shape[1], device=self.device) * mask  # (B, N)
-        return Selected(Selection(indices, mask, mask / mask.sum(dim=1, keepdim=True)), patches)
-
-    def answer(
-        self,
-        sources: Sequence[PatchSource],
-        *,
-        load: Load = "lazy",
-        seed: int = 0,
-        tables: Sequence[ScoreTable] | None = None,
-    ) -> tuple[Output, Selection]:
-        """Select and aggregate; what selection has embedded is used again."""
-        chosen = self.select(sources, load=load, seed=seed, embeddings=True, tables=tables)
-        assert chosen.embeddings is not None
-        with evaluating(self):
-            return self.aggregate(chosen.embeddings, chosen.selection), chosen.selection
+        """Classify the embeddings ``(B, K, D)`` of the patches kept (Sect. 2.2)."""
+        assert self.aggregator is not None
+        placed = self._add_position(x, selection.indices)
+        return self._aggregate(self.aggregator, x, placed, selection.mask)
 
     def forward(self, patches: Tensor, selection: Selection) -> Output:
         """The forward step: embed the patches kept ``(B, K, ...)``, aggregate, classify."""
@@ -125,46 +107,41 @@ class SelectingNet(Net):
 
     def select(
         self,
-        sources: Sequence[PatchSource],
+        sources: Sources,
         *,
         load: Load = "eager",
         seed: int = 0,
         embeddings: bool = False,
-        tables: Sequence[ScoreTable] | None = None,
+        tables: Tables = None,
     ) -> Selected:
-        """Choose M patches of each image, in evaluation and no-gradient mode (Sect. 2.1).
+        """The select step: choose M patches of each image, without gradients (Sect. 2.1).
 
         Args:
-            sources: the images of a batch, of any mix of N.
-            load: ``eager`` has the pixels of the whole batch on the device, ``sequential`` those
+            sources: patches of the images; their number may differ.
+            load: ``eager`` keeps the patches of the whole batch on the device, ``sequential`` those
                 of one image, ``lazy`` those of one micro-batch. All select the same patches.
-            seed: of the order in which patches are looked at.
-            embeddings: hand over the embeddings of the patches chosen, instead of the patches.
-            tables: one per image to put the logits in, perhaps begun already.
+            seed: random seed of the order in which patches are visited.
+            embeddings: return the embeddings of the patches kept, instead of the patches.
+            tables: one per image for the logits; those that a table has already are reused.
         """
-        check_load(load)
-        for source in sources:
-            check_source(self.encoder, source)
+        self._check(sources, load)
         with evaluating(self):
             embed = self._fast.begin(self.encoder)
             if load == "eager":
-                tables = tables or [self._table(s) for s in sources]
-                resident = [self.resident(s) for s in sources]
-                return self._select(resident, tables, embed, seed=seed, embeddings=embeddings)
-            groups = []
+                tables = tables or [self.empty_table(source) for source in sources]
+                loaded = self.preload(sources)
+                return self._select(loaded, tables, embed, seed=seed, embeddings=embeddings)
+            images = []
             for b, source in enumerate(sources):
-                table = tables[b] if tables else self._table(source)
-                one = self.resident(source) if load == "sequential" else source
-                groups.append(self._select([one], [table], embed, seed=seed, embeddings=embeddings))
-                source.close()  # or every image of the batch would hold on to a cache of tiles
-            return join(groups)
-
-    def _table(self, source: PatchSource) -> ScoreTable:
-        return empty_table(len(source), self.channels, device=self.device)
+                table = tables[b] if tables else self.empty_table(source)
+                one = self._load(source) if load == "sequential" else source
+                images.append(self._select([one], [table], embed, seed=seed, embeddings=embeddings))
+                source.close()  # or the whole batch would keep its caches of tiles
+            return join(images)
 
     def _select(
         self,
-        sources: Sequence[PatchSource],
+        sources: Sources,
         tables: Sequence[ScoreTable],
         embed: EmbeddingPass,
         *,
@@ -172,50 +149,97 @@ class SelectingNet(Net):
         embeddings: bool,
     ) -> Selected:
         M = max(len(source) for source in sources) if self.keep is None else self.keep
-        lists = [Shortlist(2 * M) for _ in sources]
-        if self.looks:
-            self._score(sources, tables, embed, lists if embeddings else None)
-            for source, table in zip(sources, tables, strict=True):
-                check_scores(source, table.logits)
-        choosable = [table.choosable() for table in tables]
-        logits, _ = pad([logits.to(self.device) for logits, _ in choosable])  # (B, N, S)
-        mask, _ = pad([shown.to(self.device) for _, shown in choosable])  # (B, N)
-        order = selection.shuffled(mask, seed=[seed + self._own_chance(s) for s in sources])
+        shortlists = [Shortlist(2 * M) for _ in sources]
+        if self.needs_scoring:
+            self._score(sources, tables, embed, shortlists if embeddings else None)
+        rows, masks = zip(*(table.selectable() for table in tables), strict=True)
+        logits, _ = pad([row.to(self.device) for row in rows])  # (B, N, S)
+        mask, _ = pad([mask.to(self.device) for mask in masks])  # (B, N)
+        order = selection.shuffled(mask, seed=[seed + self._image_seed(s) for s in sources])
         choose = getattr(selection, self.mode)
         chosen: Selection = choose(logits, keep=M, chunk=self.chunk, mask=mask, order=order)
         chosen = chosen.trimmed()
         kept = [i[m] for i, m in zip(chosen.indices, chosen.mask, strict=True)]  # B x (K_b,)
         if embeddings:
-            rows = zip(lists, kept, sources, strict=True)
-            found = [shortlist.find(i, source, embed) for shortlist, i, source in rows]
+            found = [
+                shortlist.find(indices, source, embed)
+                for shortlist, indices, source in zip(shortlists, kept, sources, strict=True)
+            ]
             return Selected(selection=chosen, embeddings=pad(found)[0])  # (B, K, D)
         patches = [s.read(i.cpu()).to(self.device) for s, i in zip(sources, kept, strict=True)]
-        return Selected(selection=chosen, patches=pad(patches)[0])
-
-    def _own_chance(self, source: PatchSource) -> int:
-        """At random each image has a draw of its own, or a test would look at M places in all."""
-        return crc32(source.name.encode()) if self.mode == "random" else 0
+        return Selected(selection=chosen, patches=pad(patches)[0])  # (B, K, ...)
 
     def _score(
         self,
-        sources: Sequence[PatchSource],
+        sources: Sources,
         tables: Sequence[ScoreTable],
         embed: EmbeddingPass,
-        lists: Sequence[Shortlist] | None,
+        shortlists: Sequence[Shortlist] | None,
     ) -> None:
-        """Fill in the logits of every patch; embeddings are let go, but for a short list."""
-        score = self.scorer()
-        for blocks in blocks_of(sources, tables, self.device, skip_blank=self.skip_blank):
+        """Fill the tables with logits; keep only a short list of the embeddings."""
+        score = self.scorer() if self.scores_all_patches else None
+        for blocks in unscored_blocks(sources, tables, self.device, skip_blank=self.skip_blank):
             patches = joined([block.patches for block in blocks])  # (n, ...)
-            indices = joined([block.indices for block in blocks])
             logits = torch.zeros(len(patches), self.channels, device=self.device)
-            scored = len(patches) > 0 and self.mode != "random"
-            if scored:
+            x = None
+            if score is not None and len(patches):
                 x = embed(patches)  # (n, D)
-                logits = score(self._placed(x, indices))  # (n, S)
-            first = 0
+                indices = joined([block.indices for block in blocks]).to(self.device)
+                logits = score(self._add_position(x, indices))  # (n, S)
+            end = 0
             for block in blocks:
-                its = slice(first, first := first + len(block.indices))
-                if lists is not None and scored and len(block.indices):
-                    lists[block.image].add(block.indices, logits[its], x[its])
-                tables[block.image].add(block.spread(logits[its]))
+                rows = slice(end, end := end + len(block.indices))
+                if shortlists is not None and x is not None and len(block.indices):
+                    shortlists[block.image].add(
+                        block.indices.to(self.device), logits[rows], x[rows]
+                    )
+                tables[block.image].put(block.indices, logits[rows])
+        for source, table in zip(sources, tables, strict=True):
+            check_scores(source, table.logits)
+
+    def _image_seed(self, source: PatchSource) -> int:
+        """With random selection each image has its own seed, or all would keep the same indices."""
+        return crc32(source.name.encode()) if self.mode == "random" else 0
+
+    def preload(self, sources: Sources) -> list[PatchSource]:
+        """Copy all patches of the images to the device."""
+        return [self._load(source) for source in sources]
+
+    def _load(self, source: PatchSource) -> MemoryPatches:
+        memory = in_memory(source)
+        patches = memory.patches
+        if self.device.type == "cuda" and not patches.is_cuda:
+            patches = patches.pin_memory()
+        patches = patches.to(self.device, non_blocking=True)
+        return MemoryPatches(patches, coords=memory.coords, extent=source.extent, name=source.name)
+
+    def select_for_training(self, sources: Sources, *, load: Load, seed: int) -> Selected:
+        """Select M patches of each image, or return all if no image has more than M."""
+        few = self.keep is None or all(len(source) <= self.keep for source in sources)
+        if not few or self.skip_blank:
+            return self.select(sources, load=load, seed=seed)
+        patches, mask = pad([in_memory(source).patches.to(self.device) for source in sources])
+        for source in sources:
+            source.close()
+        indices = torch.arange(mask.shape[1], device=self.device) * mask  # (B, N)
+        return Selected(Selection(indices, mask, mask / mask.sum(dim=1, keepdim=True)), patches)
+
+    def _forward_train(self, sources: Sources, load: Load, seed: int, progress: float) -> Output:
+        chosen = self.select_for_training(sources, load=load, seed=seed)
+        output: Output = self(chosen.patches, chosen.selection)
+        return output
+
+    def _forward_eval(
+        self, sources: Sources, load: Load, seed: int, tables: Tables
+    ) -> tuple[Output, Selection]:
+        chosen = self.select(sources, load=load, seed=seed, embeddings=True, tables=tables)
+        assert chosen.embeddings is not None
+        return self.aggregate(chosen.embeddings, chosen.selection), chosen.selection
+
+    def _describe_selection(self) -> str:
+        chunks = f", I = {self.chunk} at a time" if self.mode == "iterative" else ""
+        return "all" if self.keep is None else f"M = {self.keep}{chunks}"
+
+
+class IPSNet(SelectingNet):
+    """Iterative Patch Selection (Sect. 2), with the arguments of `SelectingNet`."""

@@ -1,6 +1,6 @@
-"""Embeddings of the likeliest patches, so that those selected are not embedded a second time.
+"""Keep the embeddings of the most likely patches, so that selected ones are not embedded again.
 
-Letters: n patches, D embedding size, S score channels.
+Letters: n patches, k requested patches, D embedding size, S score channels.
 """
 
 from __future__ import annotations
@@ -14,55 +14,48 @@ from ips import selection
 from ips.nn.embedding import joined, micro_batch
 from ips.patches import PatchSource
 
+Embed = Callable[[Tensor], Tensor]
+
 
 class Shortlist:
-    """Keeps the embeddings of some patches of an image, the best so far, while it is scored.
+    """Keep the embeddings of the best patches so far, while an image is scored.
 
-    Which M patches a selection keeps is known only at the end of the pass, and holding all N
-    embeddings until then is what the method is there to avoid. So a multiple of M is held, by
-    their scores so far. A patch that is selected but not found here is embedded again, which
-    costs time and changes nothing.
+    Which M patches are selected is known only at the end of a pass, and keeping all N embeddings
+    until then is what the method avoids. So this list keeps a multiple of M. A selected patch that
+    it does not contain is embedded again, which gives the same result.
+
+    Args:
+        size: number of patches to keep at least.
     """
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._rows: tuple[Tensor, Tensor, Tensor] | None = None  # indices, logits, embeddings
+        self._rows: tuple[Tensor, ...] | None = None  # indices, logits, embeddings
 
     def add(self, indices: Tensor, logits: Tensor, x: Tensor) -> None:
-        """Offer ``(n,)`` patches with their logits ``(n, S)`` and embeddings ``(n, D)``."""
-        new = (indices, logits, x)
-        rows = new if self._rows is None else _cat(self._rows, new)
+        """Offer patches ``(n,)`` with their logits ``(n, S)`` and embeddings ``(n, D)``."""
+        rows: tuple[Tensor, ...] = (indices, logits, x)
+        if self._rows is not None:
+            rows = tuple(torch.cat(pair) for pair in zip(self._rows, rows, strict=True))
         if len(rows[0]) > 2 * self._size:
             best = selection.exact(rows[1], keep=self._size).indices
-            rows = (rows[0][best], rows[1][best], rows[2][best])
+            rows = tuple(column[best] for column in rows)
         self._rows = rows
 
-    def find(
-        self, indices: Tensor, source: PatchSource, embed: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        """Embeddings ``(k, D)`` of these patches; those not held are read and embedded again."""
+    def find(self, indices: Tensor, source: PatchSource, embed: Embed) -> Tensor:
+        """Return the embeddings ``(k, D)`` of patches; read and embed those not in the list."""
         if self._rows is None:
-            return _embedded(indices, source, embed)
-        held, order = self._rows[0].sort()
-        at = torch.searchsorted(held, indices).clamp(max=len(held) - 1)
+            return _embed(indices, source, embed)
+        stored, order = self._rows[0].sort()
+        at = torch.searchsorted(stored, indices).clamp(max=len(stored) - 1)
         x = self._rows[2][order[at]]  # (k, D)
-        missing = held[at] != indices
+        missing = stored[at] != indices
         if missing.any():
-            x[missing] = _embedded(indices[missing], source, embed)
+            x[missing] = _embed(indices[missing], source, embed)
         return x
 
 
-def _embedded(indices: Tensor, source: PatchSource, embed: Callable[[Tensor], Tensor]) -> Tensor:
-    """Some at a time: there may be as many as the image has."""
+def _embed(indices: Tensor, source: PatchSource, embed: Embed) -> Tensor:
+    # In micro-batches, because these can be all patches of the image.
     parts = indices.split(micro_batch(source.shape, indices.device))
     return joined([embed(source.read(part.cpu()).to(indices.device)) for part in parts])
-
-
-def _cat(
-    old: tuple[Tensor, Tensor, Tensor], new: tuple[Tensor, Tensor, Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
-    return (
-        torch.cat([old[0], new[0]]),
-        torch.cat([old[1], new[1]]),
-        torch.cat([old[2], new[2]]),
-    )

@@ -16,16 +16,16 @@ from ips.selection import Selection
 
 
 class TopMIL(SelectingNet):
-    """Each patch is classified alone; the logits of the top M are averaged.
+    """Classify each patch by itself, and average the logits of the top M; needs no aggregator.
 
-    A patch counts by its highest logit of all classes and tasks. That is one score channel, for
-    which the iterative selection is the exact one.
+    The score of a patch is its highest logit over all classes and tasks. With this single score
+    channel, iterative selection equals exact selection.
     """
 
     channels = 1
 
     def scorer(self) -> Callable[[Tensor], Tensor]:
-        """The highest class logit of each patch, ``(n, 1)``."""
+        """Return a function from embeddings ``(n, D)`` to the highest class logits ``(n, 1)``."""
 
         def score(x: Tensor) -> Tensor:
             highest = [head(x).amax(dim=-1) for head in self.heads]  # T x (n,)
@@ -34,13 +34,13 @@ class TopMIL(SelectingNet):
         return score
 
     def aggregate(self, x: Tensor, selection: Selection) -> Output:
-        """The mean of the patches' logits. For a person, attention says how sure each patch is."""
-        placed, mask = self._placed(x, selection.indices), selection.mask
-        there = mask.unsqueeze(-1).to(x.dtype)  # (B, K, 1)
+        """Average the patches' logits. The attention is a softmax over their highest logits."""
+        placed, mask = self._add_position(x, selection.indices), selection.mask
+        present = mask.unsqueeze(-1).to(x.dtype)  # (B, K, 1)
         logits, attention = {}, []
         for task, head in zip(self.tasks, self.heads, strict=True):
             rows = head(placed)  # (B, K, C)
-            logits[task] = (rows * there).sum(dim=1) / there.sum(dim=1)  # (B, C)
+            logits[task] = (rows * present).sum(dim=1) / present.sum(dim=1)  # (B, C)
             highest = rows.amax(dim=-1).masked_fill(~mask, -torch.inf)
             attention.append(highest.softmax(dim=-1))  # (B, K)
         return self._output(logits, x, torch.stack(attention, dim=1).unsqueeze(2))  # (B, T, 1, K)

@@ -1,10 +1,14 @@
 """The parts: encoders, cross-attention, gated attention, position encoding, heads."""
 
-from ips.nn.aggregator import Aggregated, Aggregator
-from ips.nn.attention import CrossAttention, CrossAttentionTransformer
+from ips.nn.attention import (
+    Aggregated,
+    Aggregator,
+    CrossAttention,
+    CrossAttentionTransformer,
+    GatedAttention,
+)
 from ips.nn.build import BuiltEncoder, build_encoder
 from ips.nn.encoders import ENCODERS, FeatureProjector, ResNet, resnet18, resnet50, thin_resnet
-from ips.nn.gated import GatedAttention
 from ips.nn.heads import Head, PatchReadout
 from ips.nn.modes import evaluating
 from ips.nn.position import sinusoidal_position

@@ -1,18 +1,56 @@
-"""The cross-attention transformer of Appendix B, which aggregates patches and scores them.
+"""Aggregators: they score each patch by itself, and combine the patches kept.
 
-Letters: B images, M patches, D embedding size, T query tokens (one per task), H heads,
-D_k = D / H size of a head, S = T·H score channels.
+Letters: B images, M patches, D embedding size, T tokens (one per task), H heads, D_k = D / H size
+of a head, D_h hidden units of gated attention, S score channels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from ips.errors import ConfigError
-from ips.nn.aggregator import Aggregated
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """One representation of the image per task, and the attention that it is based on.
+
+    Attributes:
+        tokens: ``(B, T, D)``.
+        attention: ``(B, T, H, M)``, 0 for masked patches; sums to 1 over the others.
+    """
+
+    tokens: Tensor
+    attention: Tensor
+
+
+class Aggregator(Protocol):
+    """Interface of an ``nn.Module`` that aggregates patches in ``IPSNet`` and scores them.
+
+    Attributes:
+        channels: S.
+        description: name for reports.
+    """
+
+    channels: int
+    description: str
+
+    def scorer(self) -> Callable[[Tensor], Tensor]:
+        """Return a function from embeddings ``(n, D)`` to logits ``(n, S)``, for one pass.
+
+        Each row of logits depends on its own embedding alone. Everything that can be computed once
+        per pass is computed here.
+        """
+        ...
+
+    def __call__(self, x: Tensor, mask: Tensor) -> Aggregated:
+        """Combine embeddings ``(B, M, D)``; ``mask`` ``(B, M)`` is False for padding."""
+        ...
 
 
 class CrossAttention(nn.Module):
@@ -21,15 +59,18 @@ class CrossAttention(nn.Module):
     Args:
         dim: D.
         heads: H, 8 in the paper; D_k = D_v = D / H.
-        attention_dropout: on the attention after the softmax.
+        attention_dropout: dropout of the attention after the softmax.
     """
 
     def __init__(self, dim: int, *, heads: int = 8, attention_dropout: float = 0.1) -> None:
         super().__init__()
         if dim % heads:
+            nearest = min(
+                (h for h in range(1, dim + 1) if not dim % h), key=lambda h: abs(h - heads)
+            )
             raise ConfigError(
                 f"aggregate.heads={heads} does not divide the embedding size {dim}: "
-                f"take {_nearest_divisor(dim, heads)} heads"
+                f"use {nearest} heads"
             )
         self.heads = heads
         self.query = nn.Linear(dim, dim, bias=False)  # W^q
@@ -37,13 +78,13 @@ class CrossAttention(nn.Module):
         self.value = nn.Linear(dim, dim, bias=False)  # W^v
         self.out = nn.Linear(dim, dim, bias=False)  # W^o
         self.attention_dropout = nn.Dropout(attention_dropout)
-        # The query is added to what was attended to. With PyTorch's smaller start for a linear
-        # layer the patches' part of that sum is a third of this, and training starts far later.
+        # The query is added to the attended patches. With PyTorch's default initialisation, the
+        # patches' share of that sum is three times smaller and training takes off much later.
         for projection in (self.query, self.key, self.value, self.out):
             nn.init.xavier_uniform_(projection.weight)
 
     def fold(self, q: Tensor) -> Tensor:
-        """The query and key projections as one matrix ``A``, so that ``logits = x @ A``.
+        """Fold the query and key projections into one matrix ``A`` with ``logits = x @ A``.
 
         Args:
             q: ``(T, D)`` query tokens.
@@ -60,7 +101,7 @@ class CrossAttention(nn.Module):
     def forward(self, q: Tensor, x: Tensor, mask: Tensor) -> Aggregated:
         """Attend from ``q`` ``(T, D)`` to the present patches of ``x`` ``(B, M, D)``."""
         B, M, D = x.shape
-        x = x.masked_fill(~mask.unsqueeze(-1), 0.0)  # a weight of 0 would not stop a NaN
+        x = x.masked_fill(~mask.unsqueeze(-1), 0.0)  # because 0 times NaN is NaN
         Q = self.query(q).view(len(q), self.heads, -1).transpose(0, 1)  # (H, T, D_k)
         K = self.key(x).view(B, M, self.heads, -1).permute(0, 2, 3, 1)  # (B, H, D_k, M)
         V = self.value(x).view(B, M, self.heads, -1).transpose(1, 2)  # (B, H, M, D_v)
@@ -72,15 +113,15 @@ class CrossAttention(nn.Module):
 
 
 class CrossAttentionTransformer(nn.Module):
-    """Cross-attention from learnt query tokens, then an MLP (Appendix B, equations 6 to 8).
+    """Cross-attention from learned query tokens, then an MLP (Appendix B, equations 6 to 8).
 
     Args:
         dim: D.
         tokens: T, one query token per task.
-        heads: H, 8 in the paper.
+        heads: H, 8 in the paper; S = T·H.
         inner: hidden size of the MLP, 4·D in the paper.
-        dropout: on the outputs of the attention and of the MLP, 0.1 in the paper.
-        attention_dropout: on the attention, 0.1 in the paper.
+        dropout: dropout of the outputs of the attention and of the MLP, 0.1 in the paper.
+        attention_dropout: dropout of the attention, 0.1 in the paper.
     """
 
     def __init__(
@@ -94,10 +135,10 @@ class CrossAttentionTransformer(nn.Module):
         attention_dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        self.channels = tokens * heads
+        self.channels, self.description = tokens * heads, f"cross-attention, {heads} heads"
         self.attention = CrossAttention(dim, heads=heads, attention_dropout=attention_dropout)
         self.q = nn.Parameter(torch.empty(tokens, dim))
-        bound = (dim // heads) ** -0.5  # sqrt(1 / D_k), as the authors start it
+        bound = (dim // heads) ** -0.5  # sqrt(1 / D_k), as in the authors' code
         nn.init.uniform_(self.q, -bound, bound)
         inner = inner or 4 * dim
         self.mlp = nn.Sequential(
@@ -108,7 +149,7 @@ class CrossAttentionTransformer(nn.Module):
         self.norm_mlp = nn.LayerNorm(dim, eps=1e-6)
 
     def scorer(self) -> Callable[[Tensor], Tensor]:
-        """``x @ A`` with the queries folded into the key projection once."""
+        """Return ``x @ A``, with the queries folded into the key projection once."""
         A = self.attention.fold(self.q)  # (D, S)
         return lambda x: x @ A
 
@@ -120,5 +161,40 @@ class CrossAttentionTransformer(nn.Module):
         return Aggregated(tokens=z, attention=attended.attention)
 
 
-def _nearest_divisor(dim: int, heads: int) -> int:
-    return min((h for h in range(1, dim + 1) if dim % h == 0), key=lambda h: abs(h - heads))
+class GatedAttention(nn.Module):
+    """Gated attention of DeepMIL (Ilse et al. 2018): f(x) = w (tanh(x U) * sigmoid(x V)) per task.
+
+    A token is the attention-weighted sum of the patches.
+
+    Args:
+        dim: D.
+        tokens: T, one attention layer per task (Sect. 4.3); S = T.
+        hidden: D_h, 128 for DeepMIL and 1,024 for DeepMIL+ in the paper.
+    """
+
+    description = "gated attention"
+
+    def __init__(self, dim: int, *, tokens: int, hidden: int = 128) -> None:
+        super().__init__()
+        self.channels = tokens
+        self.U = nn.Linear(dim, tokens * hidden)
+        self.V = nn.Linear(dim, tokens * hidden)
+        self.w = nn.Parameter(torch.empty(tokens, hidden))
+        nn.init.uniform_(self.w, -(hidden**-0.5), hidden**-0.5)  # as in nn.Linear(hidden, 1)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """``(..., D)`` embeddings to ``(..., T)`` logits, each row by itself."""
+        hidden = self.U(x).tanh() * self.V(x).sigmoid()  # (..., T·D_h)
+        weighted: Tensor = hidden.unflatten(-1, self.w.shape) * self.w  # (..., T, D_h)
+        return weighted.sum(dim=-1)  # (..., T)
+
+    def scorer(self) -> Callable[[Tensor], Tensor]:
+        """Return ``logits``: nothing can be computed in advance."""
+        return self.logits
+
+    def forward(self, x: Tensor, mask: Tensor) -> Aggregated:
+        """Combine ``x`` ``(B, M, D)`` into T representations."""
+        x = x.masked_fill(~mask.unsqueeze(-1), 0.0)  # because 0 times NaN is NaN
+        logits = self.logits(x).transpose(1, 2)  # (B, T, M)
+        a = logits.masked_fill(~mask[:, None], -torch.inf).softmax(dim=-1)
+        return Aggregated(tokens=a @ x, attention=a.unsqueeze(2))  # (B, T, D), (B, T, 1, M)

@@ -13,9 +13,14 @@ from ips.patches.source import PatchSource
 
 
 def prefetch(
-    source: PatchSource, *, size: int, device: torch.device, start: int = 0, ahead: int = 2
+    source: PatchSource,
+    indices: Tensor | None = None,
+    *,
+    size: int,
+    device: torch.device,
+    ahead: int = 2,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the patches from ``start`` on in order, ``size`` at a time, as (indices, patches).
+    """Read patches ``size`` at a time, by default all in order; yield (indices, patches).
 
     At most ``ahead`` blocks are read while the caller processes the current one, so memory does not
     depend on the number of patches. On a GPU the copy runs from pinned memory on its own stream,
@@ -31,13 +36,13 @@ def prefetch(
         with torch.cuda.stream(side):
             return patches.pin_memory().to(device, non_blocking=True)
 
-    starts = range(start, len(source), size)
-    blocks = (torch.arange(first, min(first + size, len(source))) for first in starts)
+    wanted = torch.arange(len(source)) if indices is None else indices
+    blocks = (wanted[first : first + size] for first in range(0, len(wanted), size))
     waiting: deque[tuple[Tensor, Future[Tensor]]] = deque()
     with ThreadPoolExecutor(max_workers=ahead, thread_name_prefix="ips-read") as pool:
         try:
-            for indices in blocks:
-                waiting.append((indices, pool.submit(read, indices)))
+            for block in blocks:
+                waiting.append((block, pool.submit(read, block)))
                 if len(waiting) <= ahead:
                     continue
                 yield _ready(*waiting.popleft(), side)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ips.config import Config
@@ -23,11 +25,14 @@ def counted(count: int, word: str) -> str:
     return f"1 {word}" if count == 1 else f"{count:,} {word}s"
 
 
-def setup(config: Config, *, parameters: int, train: int, test: int) -> dict[str, str]:
+def setup(
+    config: Config, *, model: Mapping[str, str], parameters: int, train: int, test: int
+) -> dict[str, str]:
     """What was trained, on what and how.
 
     Args:
         config: configuration of the run.
+        model: description of the model, see `ips.models.Net.describe`.
         parameters: number of trainable parameters.
         train: number of training images.
         test: number of test images.
@@ -46,9 +51,8 @@ def setup(config: Config, *, parameters: int, train: int, test: int) -> dict[str
         "method": config.method,
         "data": f"{data_name(config)}: {train:,} training and {test:,} test images",
         "patches": _patches(config),
-        "selected patches": _selected(config),
         "encoder": _encoder(config),
-        "aggregation": _aggregation(config),
+        **model,
         "parameters": f"{parameters:,}",
         "training": schedule,
         "seeds": ", ".join(seeds),
@@ -109,23 +113,3 @@ def _encoder(config: Config) -> str:
         return f"projector to {encoder.dim} values"
     start = "from scratch" if encoder.weights is None else f"starting from {encoder.weights.name}"
     return f"{encoder.name}, {counted(encoder.stages, 'stage')}, width {encoder.width}, {start}"
-
-
-def _selected(config: Config) -> str:
-    select = config.select
-    if config.method == "cnn":
-        return f"none: a network over the whole image at scale {config.cnn.scale:g}"
-    if select.keep is None:
-        return "all"
-    step = f", I = {select.chunk} at a time" if config.method.startswith("ips") else ""
-    return f"M = {select.keep}{step}"
-
-
-def _aggregation(config: Config) -> str:
-    if config.method in ("cnn", "topmil"):
-        return "none"
-    aggregate = config.aggregate
-    position = ", with positions" if aggregate.position else ""
-    if aggregate.name == "gated-attention" or "deepmil" in config.method:
-        return f"gated attention{position}"
-    return f"cross-attention, {aggregate.heads} heads{position}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -43,6 +43,7 @@ class ReportContent:
     Attributes:
         name: name of the run.
         config: configuration of the run.
+        model: description of the model, see `ips.models.Net.describe`.
         parameters: number of trainable parameters.
         train_images: number of training images.
         log: path of ``metrics.csv``.
@@ -54,6 +55,7 @@ class ReportContent:
 
     name: str
     config: Config
+    model: Mapping[str, str]
     parameters: int
     train_images: int
     log: Path
@@ -76,7 +78,11 @@ def write_page(path: Path, content: ReportContent) -> None:
         "images": count,
         "scores": [(task.name, task_scores(task, first=metrics[task.name])) for task in tasks],
         "setup": setup(
-            config, parameters=content.parameters, train=content.train_images, test=count
+            config,
+            model=content.model,
+            parameters=content.parameters,
+            train=content.train_images,
+            test=count,
         ),
         "learning": _learning(log),
         "results": [task_results(task) for task in tasks],

@@ -53,6 +53,7 @@ def write_run_report(
     content = ReportContent(
         name=run.resolve().name,
         config=predictor.config,
+        model=predictor.net.describe(),
         parameters=sum(p.numel() for p in predictor.net.parameters()),
         train_images=len(data.train),
         log=RunFolder(run).metrics,

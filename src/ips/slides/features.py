@@ -21,9 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ips.errors import ConfigError, ImageError, IPSError, PatchError
-from ips.models.checks import memory_format
-from ips.nn import evaluating
+from ips.nn import evaluating, pixels
 from ips.nn.embedding import SelectionEncoder, micro_batch
+from ips.nn.pixels import fastest_memory_format
 from ips.patches import Coords, FeatureWriter, ImagePatches, open_features, prefetch
 from ips.slides.coords import NoTissueError
 from ips.slides.listing import SlideProgress
@@ -72,11 +72,8 @@ class FeatureExtractor:
         self.encoder, self.channels, self.crop = encoder, channels, crop
         self.normalise, self.dtype = normalise, dtype
         self.device = next((p.device for p in encoder.parameters()), torch.device("cpu"))
-        self._mean, self._std = (
-            torch.tensor(values, dtype=torch.float32, device=self.device).view(1, -1, 1, 1)
-            for values in (mean, std)
-        )
-        self._format = memory_format(encoder)
+        layout = fastest_memory_format(encoder)
+        self._pixels = pixels.Normalise(mean, std, memory_format=layout).to(self.device)
         self._fast = SelectionEncoder(self._prepare)
         self._warm = False
         weights = _fingerprint(encoder, [*mean, *std])
@@ -151,8 +148,8 @@ class FeatureExtractor:
         """Standardize pixels for the encoder; a grey channel is expanded."""
         if patches.shape[1] == 1:
             patches = patches.expand(-1, self.channels, -1, -1)
-        x = (patches.to(self._mean.dtype) / 255 - self._mean) / self._std
-        return x.contiguous(memory_format=self._format)
+        x: Tensor = self._pixels(patches)
+        return x
 
 
 def extract_features(

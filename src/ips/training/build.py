@@ -29,9 +29,7 @@ from ips.data.synthetic.megapixel_mnist_files import open_megapixel_mnist
 from ips.data.table import TableData, read_table
 from ips.errors import ConfigError, DataError
 from ips.images import Image
-from ips.models import CNN, DeepMIL, DPSNet, IPSNet, Net, RPSNet, ScoreMap, TopMIL
-from ips.models.net import Settings
-from ips.models.selecting import SelectSettings
+from ips.models import CNN, DPSNet, IPSNet, Net, ScoreMap, SelectingNet, TopMIL
 from ips.nn import (
     ENCODERS,
     Aggregator,
@@ -48,6 +46,8 @@ from ips.patches import PatchSource, open_patches
 from ips.patches.features import check_widths
 from ips.tasks import Task, build_tasks
 from ips.training.loading import DataSet, Sampled
+
+_RANDOM = ("rps", "deepmil", "deepmil-plus")  # methods that draw patches at random, or use all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,50 +240,43 @@ def _found_from_anywhere(data: DataConfig) -> DataConfig:
 
 def build_model(config: Config) -> Net:
     """The model that a resolved config describes, with weights as they start."""
-    select, cnn = config.select, config.method == "cnn"
-    # a CNN is told where things are by a channel of the image
-    built = _encoder(config, extra=int(cnn and config.aggregate.position))
+    select = config.select
+    # the CNN gets the position as an additional channel of the image
+    built = _encoder(config, extra=int(config.method == "cnn" and config.aggregate.position))
     encoder, dim = built.net, built.dim
     tasks = build_tasks(config.tasks)
     heads = {
         name: Head(dim, task.outputs, activation=task.activation, hidden=config.aggregate.head)
         for name, task in tasks.items()
     }
-    settings: Settings = {
+    common: dict[str, Any] = {
         "position": config.aggregate.position,
-        "readout": None if cnn else _readout(config, dim, tasks),
         "mean": built.mean,
         "std": built.std,
-        "slice_size": config.train.slice,
     }
-    if cnn:
+    if config.method == "cnn":
         assert isinstance(encoder, ResNet)
-        return CNN(encoder, heads, keep=select.keep, scale=config.cnn.scale, **settings)
+        return CNN(encoder, heads, keep=select.keep, scale=config.cnn.scale, **common)
+    common |= {"readout": _readout(config, dim, tasks), "slice_size": config.train.slice}
     if config.method == "dps":
-        return _dps(config, encoder, dim, heads, settings)
-    selecting: SelectSettings = {
-        **settings,
-        "keep": select.keep,
-        "chunk": select.chunk,
-        "mode": select.mode,
-        "skip_blank": select.skip_blank,
-        "compile": select.compile,
-    }
-    match config.method:
-        case "topmil":
-            return TopMIL(encoder, heads, **selecting)
-        case "deepmil" | "deepmil-plus":
-            hidden = config.aggregate.hidden
-            return DeepMIL(encoder, dim, heads, hidden=hidden, **selecting)
-        case "rps":
-            return RPSNet(encoder, _aggregator(config, dim), heads, **selecting)
-        case _:
-            return IPSNet(encoder, _aggregator(config, dim), heads, **selecting)
+        return _dps(config, encoder, dim, heads, common)
+    ips: type[SelectingNet] = IPSNet if config.method.startswith("ips") else SelectingNet
+    return (TopMIL if config.method == "topmil" else ips)(
+        encoder,
+        None if config.method == "topmil" else _aggregator(config, dim),
+        heads,
+        keep=select.keep,
+        chunk=select.chunk,
+        mode="random" if config.method in _RANDOM else select.mode,
+        skip_blank=select.skip_blank,
+        compile=select.compile,
+        **common,
+    )
 
 
 def _aggregator(config: Config, dim: int) -> Aggregator:
     aggregate = config.aggregate
-    if aggregate.name == "gated-attention" or config.method == "ips-deepmil":
+    if aggregate.name == "gated-attention" or "deepmil" in config.method:
         return GatedAttention(dim, tokens=len(config.tasks), hidden=aggregate.hidden)
     return CrossAttentionTransformer(
         dim,
@@ -304,7 +297,7 @@ def _readout(config: Config, dim: int, tasks: Mapping[str, Task]) -> PatchReadou
 
 
 def _dps(
-    config: Config, encoder: nn.Module, dim: int, heads: Mapping[str, Head], settings: Settings
+    config: Config, encoder: nn.Module, dim: int, heads: Mapping[str, Head], common: dict[str, Any]
 ) -> DPSNet:
     if config.select.keep is None:
         raise ConfigError("select.keep=null with method=dps, which selects: give a number")
@@ -321,7 +314,8 @@ def _dps(
         samples=config.dps.samples,
         sigma=config.dps.sigma,
         decay=config.dps.decay,
-        **settings,
+        gradient_clip=config.dps.clip,
+        **common,
     )
 
 

@@ -91,7 +91,7 @@ class Learner(BaseLearner):
         """Loss of a batch."""
         sources, labels = batch
         self.seed_step()
-        output = self.net.learn(
+        output = self.net.forward_train(
             sources,
             load=self.load,
             seed=self.seed + self.global_step,
@@ -111,7 +111,7 @@ class Learner(BaseLearner):
     def test_step(self, batch: Batch, batch_idx: int) -> None:
         """Add a batch to the metrics; each patch is embedded once."""
         sources, labels = batch
-        output, selection = self.net.answer(sources, load=self.load, seed=self.seed)
+        output, selection = self.net.forward_eval(sources, load=self.load, seed=self.seed)
         if self.observer is not None:
             self.observer(sources, output, selection)
         self._update(output, labels)

@@ -83,7 +83,7 @@ def train(
         progress=progress or progress_bar(console),
         epochs=config.train.epochs,
         precision=config.train.precision,
-        gradient_clip=config.dps.clip if config.method == "dps" else None,
+        gradient_clip=net.gradient_clip,
         logger=TensorBoardLogger(run, name="tensorboard", version=""),
         log_memory=True,
         callbacks=[EpochEnd(lambda epoch, learner: watch(epoch, learner.net))] if watch else [],

@@ -1,0 +1,128 @@
+"""The score table of an image, and the patches that still have to be scored.
+
+Letters: N patches of an image, n patches of a block, S score channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ips.nn.embedding import micro_batch
+from ips.nn.repeats import blank
+from ips.patches import PatchSource, prefetch
+
+_MICRO_BATCHES = 16  # in a group of patches from memory: many, so that repeated patches meet
+
+
+class ScoreTable:
+    """Logits ``(N, S)`` of the patches of an image, filled in any order.
+
+    A subclass may store them in a file, to resume an interrupted pass.
+
+    Attributes:
+        logits: ``(N, S)``; -inf for a blank patch that was skipped, undefined until scored.
+        done: ``(N,)`` on the CPU, True for patches that have been scored or skipped.
+        progress: callback that receives the number of patches done after every block.
+    """
+
+    def __init__(
+        self,
+        logits: Tensor,
+        *,
+        done: Tensor | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self.logits, self.progress = logits, progress
+        self.done = torch.zeros(len(logits), dtype=torch.bool) if done is None else done
+
+    def put(self, indices: Tensor, logits: Tensor) -> None:
+        """Store logits ``(n, S)`` of the patches ``indices`` ``(n,)``, given on the CPU."""
+        self.logits[indices.to(self.logits.device)] = logits.to(self.logits)
+        self.done[indices] = True  # last, so that a stored table never claims too much
+        if self.progress is not None:
+            self.progress(int(self.done.sum()))
+
+    def missing(self) -> Tensor:
+        """Indices of the patches that are not done yet, in ascending order."""
+        return (~self.done).nonzero().squeeze(1)
+
+    def selectable(self) -> tuple[Tensor, Tensor]:
+        """Return the logits, and a mask ``(N,)`` that is False for skipped patches.
+
+        If all patches were skipped, all are selectable with equal logits.
+        """
+        if not self.logits.shape[1]:  # random selection needs no scores
+            return self.logits, self.logits.new_ones(len(self.logits), dtype=torch.bool)
+        mask = self.logits[:, 0] != -torch.inf
+        if not mask.any():
+            return torch.zeros_like(self.logits), torch.ones_like(mask)
+        return self.logits, mask
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some patches of one image.
+
+    Attributes:
+        image: index of the image in the batch.
+        indices: ``(n,)`` indices of the patches in the image, on the CPU.
+        patches: ``(n, ...)`` the patches on the device.
+    """
+
+    image: int
+    indices: Tensor
+    patches: Tensor
+
+
+def unscored_blocks(
+    sources: Sequence[PatchSource],
+    tables: Sequence[ScoreTable],
+    device: torch.device,
+    *,
+    skip_blank: bool,
+) -> Iterator[list[Block]]:
+    """Read the patches that are missing from the tables; yield blocks to embed together.
+
+    Patches in memory are grouped across images to fill the micro-batches. Patches that have to be
+    read come one micro-batch at a time. With ``skip_blank``, patches of one colour are marked as
+    skipped in the table instead.
+    """
+    group: list[Block] = []
+    size = 0
+    for image, (source, table) in enumerate(zip(sources, tables, strict=True)):
+        for indices, patches in _read(source, table.missing(), device):
+            if skip_blank:
+                skipped = blank(patches)
+                patches, skipped = patches[~skipped], skipped.cpu()
+                count = int(skipped.sum())
+                if count:
+                    nothing = table.logits.new_full((count, table.logits.shape[1]), -torch.inf)
+                    table.put(indices[skipped], nothing)
+                    indices = indices[~skipped]
+            group.append(Block(image, indices, patches))
+            size += len(indices)
+            full = _MICRO_BATCHES * micro_batch(source.shape, device)
+            if source.patches is None or size >= full:
+                yield group
+                group, size = [], 0
+    if group:
+        yield group
+
+
+def _read(
+    source: PatchSource, missing: Tensor, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
+    size = micro_batch(source.shape, device)
+    if source.patches is None:
+        yield from prefetch(source, missing, size=size, device=device)
+        return
+    for start in range(0, len(missing), _MICRO_BATCHES * size):
+        indices = missing[start : start + _MICRO_BATCHES * size]
+        first, end = int(indices[0]), int(indices[-1]) + 1
+        adjacent = end - first == len(indices)  # a slice needs no copy
+        rows = slice(first, end) if adjacent else indices.to(source.patches.device)
+        yield indices, source.patches[rows].to(device)
