@@ -1,4 +1,4 @@
-"""A small data set in the format of the Swedish traffic signs, made here."""
+"""Swedish traffic signs, tested on a small data set in the same format."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def jpeg(seed: int) -> bytes:
 
 
 def write_mirror(folder: Path) -> Path:
-    """What a server offers."""
+    """Files of a server."""
     for name, text in (("Set1", SET1), ("Set2", SET2)):
         (folder / name).mkdir(parents=True)
         (folder / name / "annotations.txt").write_text(text)
@@ -94,7 +94,7 @@ def digest(data: TrafficSigns, index: int) -> str:
     return hashlib.sha256(pixels(data, index).tobytes()).hexdigest()
 
 
-def test_images_of_the_four_classes_are_kept(folder: Path) -> None:
+def test_images_of_the_four_classes_are_used(folder: Path) -> None:
     train, test = TrafficSigns(folder), TrafficSigns(folder, split="test")
     assert {photo.path.stem: photo.label for photo in train.photos} == KEPT1
     assert [int(labels["sign"]) for _, labels in (train[i] for i in range(len(train)))] == list(
@@ -107,7 +107,7 @@ def test_images_of_the_four_classes_are_kept(folder: Path) -> None:
         train[5]
 
 
-def test_boxes_of_the_class_are_kept_in_pixels_of_the_resized_image(folder: Path) -> None:
+def test_boxes_are_in_pixels_of_the_resized_image(folder: Path) -> None:
     data = TrafficSigns(folder)
     index = {photo.path.stem: i for i, photo in enumerate(data.photos)}
     assert data.boxes(index["empty"]).shape == (0, 4)
@@ -116,7 +116,7 @@ def test_boxes_of_the_class_are_kept_in_pixels_of_the_resized_image(folder: Path
     assert data.boxes(index["largest"]).tolist() == [[100, 150, 200, 250], [0, 0, 75, 75]]
 
 
-def test_patches_are_those_of_the_resized_image(folder: Path) -> None:
+def test_patches_are_crops_of_the_resized_image(folder: Path) -> None:
     source, _ = TrafficSigns(folder, patch_size=100, stride=50)[1]
     assert source.image._handle is None  # nothing was decoded yet
     assert (len(source), source.shape, source.extent) == (23 * 31, (3, 100, 100), 100)
@@ -137,7 +137,7 @@ def test_without_augmentation_every_epoch_is_the_same(folder: Path) -> None:
     assert digest(data, 0) == first
 
 
-def test_an_augmentation_follows_from_seed_epoch_and_index(folder: Path) -> None:
+def test_augmentation_depends_on_seed_epoch_and_index(folder: Path) -> None:
     data = TrafficSigns(folder, augment=True)
     first = digest(data, 0)
     assert first != digest(TrafficSigns(folder), 0)
@@ -172,7 +172,7 @@ def gradient() -> Image.Image:
     return Image.fromarray(np.stack([4 * x, 6 * y, 2 * (x + y)], axis=-1).astype(np.uint8))
 
 
-def test_neutral_values_leave_a_picture_alone_but_for_rounding() -> None:
+def test_neutral_values_change_nothing_but_rounding() -> None:
     assert np.array_equal(replace(SAME, order=(0, 1, 2)).apply(gradient()), gradient())
     difference = np.asarray(SAME.apply(gradient())).astype(int) - np.asarray(gradient())
     assert np.abs(difference).max() <= 8  # the hue is turned in 8 bits
@@ -187,7 +187,7 @@ def test_a_shift_moves_right_and_down_and_fills_with_black() -> None:
     assert not after[:, :7].any()
 
 
-def test_colours_are_changed_as_their_names_say() -> None:
+def test_colour_changes_match_their_definition() -> None:
     before = np.asarray(gradient()).astype(float)
     grey = np.asarray(gradient().convert("L")).astype(float)[..., None]
 
@@ -207,12 +207,12 @@ def test_colours_are_changed_as_their_names_say() -> None:
     np.testing.assert_allclose(back, [0, 0, 255], atol=6)
 
 
-def test_the_order_of_colour_changes_counts() -> None:
+def test_the_order_of_colour_changes_matters() -> None:
     jitter = replace(SAME, brightness=0.5, contrast=2.0, order=(0, 1))
     assert jitter.apply(gradient()) != replace(jitter, order=(1, 0)).apply(gradient())
 
 
-def test_draws_fill_their_ranges_and_stay_in_them() -> None:
+def test_random_values_cover_their_ranges() -> None:
     rng = np.random.default_rng(0)
     draws = [draw_augmentation(rng) for _ in range(2000)]
     for name in ("brightness", "contrast", "saturation"):
@@ -245,17 +245,17 @@ def test_numbers_may_end_in_stray_characters(tmp_path: Path) -> None:
         ("a.jpg:VISIBLE, 1, 2, x3, 4, PROHIBITORY, 50_SIGN;", "'x3' is not a coordinate"),
     ],
 )
-def test_a_malformed_line_is_named(tmp_path: Path, line: str, words: str) -> None:
+def test_a_malformed_line_is_reported(tmp_path: Path, line: str, words: str) -> None:
     path = tmp_path / "Set1" / "annotations.txt"
     path.parent.mkdir()
     path.write_text(f"fine.jpg:\n\n{line}\n")
-    with pytest.raises(DataError) as told:
+    with pytest.raises(DataError) as caught:
         read_annotations(path)
-    assert told.match(rf"annotations\.txt, line 3: .*{words}.*ips data traffic-signs {tmp_path}")
-    assert "\n" not in str(told.value)
+    assert caught.match(rf"annotations\.txt, line 3: .*{words}.*ips data traffic-signs {tmp_path}")
+    assert "\n" not in str(caught.value)
 
 
-def test_annotations_that_are_not_text_or_keep_no_image_are_named(tmp_path: Path) -> None:
+def test_unusable_annotations_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "annotations.txt"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match=r"annotations\.txt cannot be read"):
@@ -265,28 +265,28 @@ def test_annotations_that_are_not_text_or_keep_no_image_are_named(tmp_path: Path
         read_photos(tmp_path)
 
 
-def test_what_is_missing_or_damaged_ends_in_the_command_to_mend_it(folder: Path) -> None:
-    mend = f"ips data traffic-signs {folder}'"
+def test_missing_and_damaged_files_are_reported_with_the_command_to_run(folder: Path) -> None:
+    hint = f"ips data traffic-signs {folder}'"
     with pytest.raises(DataError, match=r"does not exist.*ips data traffic-signs"):
         TrafficSigns(folder / "nowhere")
     data, image = TrafficSigns(folder, augment=True), folder / "Set1" / "seventy.jpg"
     content = image.read_bytes()
     image.write_bytes(content[: len(content) // 2])
-    with pytest.raises(ImageError, match=f"seventy.jpg is damaged.*truncated.*delete it.*{mend}"):
+    with pytest.raises(ImageError, match=f"seventy.jpg is damaged.*truncated.*delete it.*{hint}"):
         data[1][0].read([0])
     image.write_bytes(b"no picture")
-    with pytest.raises(ImageError, match=f"seventy.jpg is damaged.*{mend}"):
+    with pytest.raises(ImageError, match=f"seventy.jpg is damaged.*{hint}"):
         data.boxes(1)
     image.unlink()
-    with pytest.raises(ImageError, match=f"seventy.jpg is missing.*{mend}"):
+    with pytest.raises(ImageError, match=f"seventy.jpg is missing.*{hint}"):
         data[1][0].read([0])
-    with pytest.raises(DataError, match=f"seventy.jpg is missing, one of 1 of 5.*{mend}"):
+    with pytest.raises(DataError, match=f"seventy.jpg is missing, one of 1 of 5.*{hint}"):
         TrafficSigns(folder)
     download_traffic_signs(folder)  # from the archive that is still there
     assert image.read_bytes() == content
 
 
-def test_settings_that_no_image_can_meet_are_refused_at_once(folder: Path) -> None:
+def test_wrong_settings_are_refused(folder: Path) -> None:
     with pytest.raises(PatchError, match="1300 px does not fit"):
         TrafficSigns(folder, patch_size=1300)
     with pytest.raises(DataError, match="no split 'val'"):
@@ -295,27 +295,27 @@ def test_settings_that_no_image_can_meet_are_refused_at_once(folder: Path) -> No
         TrafficSigns(folder, seed=-1)
 
 
-def test_a_second_download_asks_for_nothing_even_without_the_archives(folder: Path) -> None:
+def test_a_complete_folder_is_not_downloaded_again(folder: Path) -> None:
     for archive in folder.rglob("*.zip"):
         archive.unlink()
     download_traffic_signs(folder)  # there is no mirror left
     assert len(TrafficSigns(folder)) == 5
 
 
-def test_an_archive_without_the_images_is_named(tmp_path: Path, mirror: Path) -> None:
+def test_an_incomplete_archive_is_reported(tmp_path: Path, mirror: Path) -> None:
     with zipfile.ZipFile(mirror / "Set2" / "Set2Part0.zip", "w") as archive:
         archive.writestr("night.jpg", jpeg(0))
     with pytest.raises(DataError, match=r"Set2Part0\.zip lacks 1 of the 2 images.*day\.jpg"):
         download_traffic_signs(tmp_path / "data", mirrors=[mirror.as_uri()])
 
 
-def test_other_annotations_than_the_published_are_refused(tmp_path: Path, mirror: Path) -> None:
+def test_annotations_with_a_wrong_checksum_are_refused(tmp_path: Path, mirror: Path) -> None:
     (mirror / "Set1" / "annotations.txt").write_text("a.jpg:\n")
     with pytest.raises(DataError, match=r"instead of .*, nor from .*gone/Set1/annotations\.txt"):
         download_traffic_signs(tmp_path / "data", mirrors=[mirror.as_uri()])
 
 
-def test_the_command_downloads_and_says_what_there_is(tmp_path: Path, mirror: Path) -> None:
+def test_the_command_downloads_and_prints_a_summary(tmp_path: Path, mirror: Path) -> None:
     words = ["data", "traffic-signs", str(tmp_path / "data"), "--mirror", "file:///nowhere"]
     result = CliRunner().invoke(app, [*words, "--mirror", mirror.as_uri() + "/"])
     assert result.exit_code == 0, result.stderr
@@ -325,9 +325,7 @@ def test_the_command_downloads_and_says_what_there_is(tmp_path: Path, mirror: Pa
     assert "file:///" in refused.stderr
 
 
-def test_the_command_ends_in_one_sentence_when_nothing_answers(
-    tmp_path: Path, mirror: Path
-) -> None:
+def test_the_command_prints_one_sentence_if_all_mirrors_fail(tmp_path: Path, mirror: Path) -> None:
     result = CliRunner().invoke(app, ["data", "traffic-signs", str(tmp_path / "data")])
     assert result.exit_code == 1
     assert "gone/Set1/annotations.txt" in result.stderr

@@ -24,7 +24,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 from uuid import uuid4
 
@@ -186,13 +185,7 @@ class Claim:
 
     def owner(self) -> dict[str, Any] | None:
         """The process that has the claim: None if nobody has, empty if the file is unreadable."""
-        try:
-            owner = json.loads(self.file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        except ValueError:
-            return {}
-        return owner if isinstance(owner, dict) else {}
+        return _read_owner(self.file)
 
     def is_stale(self, owner: dict[str, Any]) -> bool:
         """Whether the owner is dead, as far as this process can know."""
@@ -209,12 +202,7 @@ class Claim:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
     def _remove(self, owner: dict[str, Any]) -> bool:
@@ -224,7 +212,7 @@ class Claim:
             self.file.rename(aside)
         except FileNotFoundError:
             return False
-        if _is_claim_of(owner, aside):
+        if _read_owner(aside) == owner:
             aside.unlink(missing_ok=True)
             return True
         # Another live process took the claim over before we renamed it: give it back.
@@ -236,13 +224,14 @@ class Claim:
         return self._folder / f".{self.file.name}.{uuid4().hex[:8]}.part"
 
 
-def _is_claim_of(owner: dict[str, Any], file: Path) -> bool:
+def _read_owner(file: Path) -> dict[str, Any] | None:
     try:
-        return bool(json.loads(file.read_text(encoding="utf-8")) == owner)
+        owner = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return False
+        return None
     except ValueError:
-        return not owner
+        return {}
+    return owner if isinstance(owner, dict) else {}
 
 
 def _this_process() -> dict[str, Any]:
@@ -262,6 +251,6 @@ def _is_alive(pid: object) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # it belongs to another user
-        return True
+    except OSError:  # the process belongs to another user
+        pass
     return True

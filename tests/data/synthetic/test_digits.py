@@ -29,7 +29,7 @@ def test_embedded_digits_are_split_into_disjoint_balanced_parts(embedded: Digits
     assert not any(image.tobytes() in train for image in embedded.images[embedded.test])
 
 
-def test_second_load_comes_from_the_cache_and_is_the_same(
+def test_the_second_load_uses_the_cache(
     embedded: Digits, digit_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (digit_cache / "mnist-5000.npz").exists()
@@ -39,7 +39,7 @@ def test_second_load_comes_from_the_cache_and_is_the_same(
 
 
 def stand_in() -> tuple[np.ndarray, np.ndarray]:
-    """Of the same shape as the embedded digits, without the seconds that parsing takes."""
+    """Arrays with the shape of the embedded digits, without the slow parsing."""
     return np.zeros((5000, 28, 28), np.uint8), np.arange(5000) % 10
 
 
@@ -77,7 +77,7 @@ def flipped(path: Path) -> None:
 @pytest.mark.parametrize(
     "damage", [truncated, not_a_zip, without_labels, too_few, pickled, one_array, flipped]
 )
-def test_damaged_cache_is_made_anew(damage, tmp_path: Path, monkeypatch) -> None:
+def test_a_damaged_cache_is_rebuilt(damage, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("IPS_CACHE", str(tmp_path))
     monkeypatch.setattr("ips.data.synthetic.digits._parse", stand_in)
     load_digits()
@@ -90,14 +90,14 @@ def test_damaged_cache_is_made_anew(damage, tmp_path: Path, monkeypatch) -> None
     assert [file.name for file in tmp_path.iterdir()] == [path.name]  # no temporary file stays
 
 
-def test_works_where_no_cache_can_be_written(tmp_path: Path, monkeypatch) -> None:
+def test_works_without_a_writable_cache(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "file").write_text("a folder cannot be made below a file")
     monkeypatch.setenv("IPS_CACHE", str(tmp_path / "file" / "cache"))
     monkeypatch.setattr("ips.data.synthetic.digits._parse", stand_in)
     assert len(load_digits().labels) == 5000
 
 
-def test_works_for_a_user_without_a_home(monkeypatch) -> None:
+def test_works_without_a_home_folder(monkeypatch) -> None:
     def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
@@ -155,7 +155,9 @@ IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
         (LABELS, idx(np.full(30, 10)), "label 10 is not a digit"),
     ],
 )
-def test_bad_idx_file_is_named(name: str, data: bytes | None, message: str, tmp_path: Path) -> None:
+def test_wrong_idx_files_are_refused(
+    name: str, data: bytes | None, message: str, tmp_path: Path
+) -> None:
     write_mnist(tmp_path, packed=False)
     (tmp_path / name).unlink()
     if data is not None:
@@ -168,13 +170,13 @@ def test_bad_idx_file_is_named(name: str, data: bytes | None, message: str, tmp_
 @pytest.mark.parametrize(
     "data", [b"not gzip", gzip.compress(idx(np.zeros(30)), mtime=0)[:-9]], ids=["no gzip", "cut"]
 )
-def test_damaged_gzip_is_named(data: bytes, tmp_path: Path) -> None:
+def test_a_damaged_gzip_file_is_refused(data: bytes, tmp_path: Path) -> None:
     write_mnist(tmp_path, packed=True)
     (tmp_path / f"{LABELS}.gz").write_bytes(data)
     with pytest.raises(DataError, match=f"{LABELS}.gz cannot be read"):
         load_digits(tmp_path)
 
 
-def test_unknown_split_is_named(embedded: Digits) -> None:
+def test_an_unknown_split_is_refused(embedded: Digits) -> None:
     with pytest.raises(DataError, match="no split 'validation': take 'train' or 'test'"):
         embedded.part("validation")  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ def same(first: tuple[ScenePatches, dict], second: tuple[ScenePatches, dict]) ->
     return labels and np.array_equal(first[0].dense(), second[0].dense())
 
 
-def test_labels_tell_what_the_picture_shows(scenes: MegapixelMNIST) -> None:
+def test_labels_match_the_digits_of_the_image(scenes: MegapixelMNIST) -> None:
     digits = load_digits()
     class_of = {
         image.tobytes(): int(label)
@@ -53,14 +53,14 @@ def test_labels_tell_what_the_picture_shows(scenes: MegapixelMNIST) -> None:
         assert [labels[task].shape for task in TASKS] == [()] * 3 + [(10,)]
 
 
-def test_all_classes_occur_as_majority() -> None:
+def test_every_class_occurs_as_majority() -> None:
     many = MegapixelMNIST(side=112, count=200, noise=0)
     counts = np.bincount([int(labels["majority"]) for _, labels in many], minlength=10)
     assert counts.min() > 5
 
 
 @pytest.mark.parametrize("side", [112, 150, 1000])
-def test_digits_keep_apart_and_one_is_topmost(side: int) -> None:
+def test_digits_do_not_overlap_and_one_is_topmost(side: int) -> None:
     data = MegapixelMNIST(side=side, count=30)
     for index in range(len(data)):
         places = data.layout(index).digit_places
@@ -85,7 +85,7 @@ def test_noise_grows_with_the_side_and_stays_off_the_border(
     assert np.all((places >= 28) & (places <= side - 56))
 
 
-def test_noise_is_two_straight_strokes_in_light_grey() -> None:
+def test_noise_patterns_are_two_light_grey_strokes() -> None:
     cells = render_strokes(draw_strokes(np.random.default_rng(0), 500))
     assert cells.shape == (500, 28, 28)
     ink = cells[cells > 0]
@@ -96,7 +96,7 @@ def test_noise_is_two_straight_strokes_in_light_grey() -> None:
     assert np.all((cells > 0).sum(axis=(1, 2)) <= 2 * 2.5 * 28 * 2**0.5 + 10)
 
 
-def test_upright_and_level_strokes_lie_where_their_numbers_say() -> None:
+def test_vertical_and_horizontal_strokes_are_at_the_right_place() -> None:
     upright, level = [0, 6, 255], [90, 0, 204]
     (cell,) = render_strokes(np.array([[upright, level]], dtype=np.uint8))
     expected = np.zeros((28, 28), np.uint8)
@@ -105,7 +105,7 @@ def test_upright_and_level_strokes_lie_where_their_numbers_say() -> None:
     assert np.array_equal(cell, expected)
 
 
-def test_train_and_test_share_no_digit() -> None:
+def test_train_and_test_images_share_no_digit() -> None:
     digits = load_digits()
     for split, other in (("train", digits.test), ("test", digits.train)):
         data = MegapixelMNIST(side=112, count=100, split=split, noise=0)
@@ -113,14 +113,14 @@ def test_train_and_test_share_no_digit() -> None:
         assert not np.intersect1d(used, other).size
 
 
-def test_an_image_is_the_same_in_every_instance_and_order(scenes: MegapixelMNIST) -> None:
+def test_images_do_not_depend_on_instance_or_order(scenes: MegapixelMNIST) -> None:
     again = MegapixelMNIST(side=300, count=7)
     for index in (6, 0, 3):
         assert same(again[index], scenes[index])
     assert same(scenes[3], scenes[3])
 
 
-def test_seed_split_and_number_each_change_the_image(scenes: MegapixelMNIST) -> None:
+def test_images_depend_on_seed_split_and_index(scenes: MegapixelMNIST) -> None:
     others = [
         MegapixelMNIST(side=300, seed=1)[0],
         MegapixelMNIST(side=300, split="test")[0],
@@ -138,7 +138,7 @@ def first_of(batch: list) -> object:
     return batch[0]
 
 
-def test_workers_give_the_same_images_and_hear_of_the_epoch() -> None:
+def test_workers_give_the_same_images_and_see_the_epoch() -> None:
     data = MegapixelMNIST(side=150, count=4, fresh=True)
     loader = DataLoader(
         data, batch_size=1, num_workers=2, persistent_workers=True, collate_fn=first_of
@@ -149,7 +149,7 @@ def test_workers_give_the_same_images_and_hear_of_the_epoch() -> None:
             assert same(item, data[index])
 
 
-def test_fresh_images_belong_to_their_epoch() -> None:
+def test_fresh_images_depend_on_the_epoch() -> None:
     data = MegapixelMNIST(side=150, count=2, fresh=True)
     first = data[0]
     data.set_epoch(1)
@@ -159,7 +159,7 @@ def test_fresh_images_belong_to_their_epoch() -> None:
     assert same(MegapixelMNIST(side=150, count=2)[0], first)
 
 
-def test_images_that_are_not_fresh_ignore_the_epoch(scenes: MegapixelMNIST) -> None:
+def test_other_images_ignore_the_epoch(scenes: MegapixelMNIST) -> None:
     first = scenes[0]
     scenes.set_epoch(5)
     assert same(scenes[0], first)
@@ -214,7 +214,7 @@ def test_scene_is_a_patch_source(scenes: MegapixelMNIST) -> None:
         scene.read([36])
 
 
-def test_a_scene_pickles_small_also_after_reading() -> None:
+def test_pickles_of_a_scene_stay_small_after_reading() -> None:
     scene, _ = MegapixelMNIST(side=10_000, count=1)[0]
     before = len(pickle.dumps(scene))
     patches = scene.read(range(0, 40_000, 97))
@@ -224,12 +224,12 @@ def test_a_scene_pickles_small_also_after_reading() -> None:
     assert torch.equal(pickle.loads(data).read(range(0, 40_000, 97)), patches)
 
 
-def test_a_data_set_pickles(scenes: MegapixelMNIST) -> None:
+def test_a_data_set_can_be_pickled(scenes: MegapixelMNIST) -> None:
     assert same(pickle.loads(pickle.dumps(scenes))[1], scenes[1])
 
 
 @pytest.mark.parametrize(
-    ("knobs", "message"),
+    ("settings", "message"),
     [
         ({"side": 111}, "side 111 leaves no room for 5 digits of 28 px: take at least 112"),
         ({"count": 0}, "a data set of 0 images is empty"),
@@ -238,9 +238,9 @@ def test_a_data_set_pickles(scenes: MegapixelMNIST) -> None:
         ({"seed": -1}, "seed -1 is negative"),
     ],
 )
-def test_bad_knobs_are_named(knobs: dict, message: str) -> None:
+def test_wrong_settings_are_refused(settings: dict, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        MegapixelMNIST(**knobs)
+        MegapixelMNIST(**settings)
 
 
 def test_patch_larger_than_the_image_is_an_error_unless_padded() -> None:
@@ -250,23 +250,23 @@ def test_patch_larger_than_the_image_is_an_error_unless_padded() -> None:
     assert scene.read([0])[0, 0, :120, :120].numpy().tolist() == scene.dense().tolist()
 
 
-def test_an_image_that_is_not_there_ends_the_sequence(scenes: MegapixelMNIST) -> None:
+def test_a_wrong_index_raises_an_index_error(scenes: MegapixelMNIST) -> None:
     for index in (-1, 40):
         with pytest.raises(IndexError, match=f"there is no image {index}, only 0 to 39"):
             scenes[index]
 
 
-KNOBS = {"side": 200, "train": 6, "test": 3, "seed": 4}
+SETTINGS = {"side": 200, "train": 6, "test": 3, "seed": 4}
 
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     out = tmp_path / "new" / "mnist"
-    save_megapixel_mnist(out, **KNOBS)
+    save_megapixel_mnist(out, **SETTINGS)
     return out
 
 
-def test_disk_gives_the_very_images_that_were_drawn(saved: Path) -> None:
+def test_saved_images_equal_drawn_images(saved: Path) -> None:
     for split, count in (("train", 6), ("test", 3)):
         drawn = MegapixelMNIST(side=200, count=count, split=split, seed=4, stride=25, edge="pad")
         stored = open_megapixel_mnist(saved, split=split, stride=25, edge="pad")
@@ -282,53 +282,53 @@ def test_disk_gives_the_very_images_that_were_drawn(saved: Path) -> None:
     assert same(pickle.loads(pickle.dumps(stored))[0], stored[0])
 
 
-def test_a_data_set_without_noise_goes_to_disk_too(tmp_path: Path) -> None:
+def test_a_data_set_without_noise_can_be_saved(tmp_path: Path) -> None:
     save_megapixel_mnist(tmp_path, side=112, train=1, test=1, noise=0)
     assert same(open_megapixel_mnist(tmp_path)[0], MegapixelMNIST(side=112, noise=0)[0])
 
 
 def test_progress_counts_every_image(tmp_path: Path) -> None:
     calls: list[tuple[int, int]] = []
-    save_megapixel_mnist(tmp_path, **KNOBS, progress=lambda done, of: calls.append((done, of)))
+    save_megapixel_mnist(tmp_path, **SETTINGS, progress=lambda done, of: calls.append((done, of)))
     assert calls == [(done, 9) for done in range(1, 10)]
 
 
-def test_saving_again_changes_nothing_and_completes_what_is_missing(saved: Path) -> None:
+def test_saving_again_completes_missing_files_only(saved: Path) -> None:
     before = {file.name: file.read_bytes() for file in saved.iterdir()}
     assert sorted(before) == ["dataset.json", "test.npz", "train.npz"]
-    save_megapixel_mnist(saved, **KNOBS, noise=7)  # 7 is what a side of 200 px stands for
+    save_megapixel_mnist(saved, **SETTINGS, noise=7)  # 7 is what a side of 200 px stands for
     assert {file.name: file.read_bytes() for file in saved.iterdir()} == before
     image = open_megapixel_mnist(saved, split="test")[1]
     (saved / "test.npz").unlink()
     with pytest.raises(DataError, match=r"test.npz is missing: run 'ips data megapixel-mnist'"):
         open_megapixel_mnist(saved, split="test")
-    save_megapixel_mnist(saved, **KNOBS)
+    save_megapixel_mnist(saved, **SETTINGS)
     assert same(open_megapixel_mnist(saved, split="test")[1], image)
 
 
-def test_an_interrupted_save_leaves_no_half_file(tmp_path: Path) -> None:
+def test_an_interrupted_save_leaves_no_partial_file(tmp_path: Path) -> None:
     def stop(done: int, of: int) -> None:
         if done == 8:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        save_megapixel_mnist(tmp_path, **KNOBS, progress=stop)
+        save_megapixel_mnist(tmp_path, **SETTINGS, progress=stop)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["dataset.json", "train.npz"]
-    save_megapixel_mnist(tmp_path, **KNOBS)
+    save_megapixel_mnist(tmp_path, **SETTINGS)
     assert len(open_megapixel_mnist(tmp_path, split="test")) == 3
 
 
-def test_a_folder_with_something_else_is_left_alone(saved: Path, tmp_path: Path) -> None:
+def test_a_folder_with_other_content_is_refused(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds a data set with other settings"):
-        save_megapixel_mnist(saved, **KNOBS | {"seed": 5})
+        save_megapixel_mnist(saved, **SETTINGS | {"seed": 5})
     (tmp_path / "thesis.doc").write_text("mine")
     with pytest.raises(DataError, match="is not empty: choose a new or an empty folder"):
-        save_megapixel_mnist(tmp_path, **KNOBS)
+        save_megapixel_mnist(tmp_path, **SETTINGS)
     with pytest.raises(DataError, match="cannot be written"):
-        save_megapixel_mnist(tmp_path / "thesis.doc", **KNOBS)
+        save_megapixel_mnist(tmp_path / "thesis.doc", **SETTINGS)
 
 
-def test_a_folder_that_is_not_ours_is_named(tmp_path: Path) -> None:
+def test_a_folder_without_a_data_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no megapixel MNIST data set"):
         open_megapixel_mnist(tmp_path)
     for text in ("[", "[]", "{}", json.dumps({"kind": "megapixel-mnist", "version": 1})):
@@ -347,7 +347,7 @@ def test_a_folder_that_is_not_ours_is_named(tmp_path: Path) -> None:
         ({"digit_images": np.array([None])}, "cannot be read"),
     ],
 )
-def test_damaged_arrays_are_named(change: dict, message: str, saved: Path) -> None:
+def test_damaged_arrays_are_reported(change: dict, message: str, saved: Path) -> None:
     path = saved / "train.npz"
     with np.load(path) as stored:
         arrays = dict(stored)
@@ -357,7 +357,7 @@ def test_damaged_arrays_are_named(change: dict, message: str, saved: Path) -> No
     assert str(path) in str(caught.value)
 
 
-def test_missing_array_and_truncated_file_are_named(saved: Path) -> None:
+def test_missing_arrays_and_truncated_files_are_reported(saved: Path) -> None:
     path = saved / "test.npz"
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
@@ -368,12 +368,12 @@ def test_missing_array_and_truncated_file_are_named(saved: Path) -> None:
         open_megapixel_mnist(saved, split="test")
 
 
-def test_unknown_split_on_disk_is_named(saved: Path) -> None:
+def test_an_unknown_split_of_a_folder_is_refused(saved: Path) -> None:
     with pytest.raises(DataError, match="no split 'dev'"):
         open_megapixel_mnist(saved, split="dev")  # type: ignore[arg-type]
 
 
-def test_digits_can_come_from_idx_files_but_need_every_class(tmp_path: Path) -> None:
+def test_idx_files_need_every_class(tmp_path: Path) -> None:
     for stem in ("train", "t10k"):
         labels = np.arange(20, dtype=np.uint8) % 9
         header = (0x0801).to_bytes(4) + (20).to_bytes(4)

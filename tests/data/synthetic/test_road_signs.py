@@ -35,11 +35,11 @@ def picture(data: RoadSigns, index: int) -> Pixels:
     )
 
 
-def limits_away(layout: Layout) -> Layout:
+def without_limits(layout: Layout) -> Layout:
     return replace(layout, signs=tuple(s for s in layout.signs if s.kind not in SPEEDS))
 
 
-def test_an_item_is_a_patch_source_in_colour_and_its_label(roads: RoadSigns) -> None:
+def test_an_item_is_a_colour_patch_source_with_a_label(roads: RoadSigns) -> None:
     source, labels = roads[0]
     assert isinstance(source, PatchSource)
     assert (len(source), source.shape, source.name) == (192, (3, 50, 50), "road-signs/train/0")
@@ -66,10 +66,10 @@ def test_no_two_patches_are_equal(roads: RoadSigns) -> None:
         assert len({patch.tobytes() for patch in patches}) == len(source)
 
 
-def test_a_picture_is_the_same_in_every_instance_order_and_process(roads: RoadSigns) -> None:
+def test_images_do_not_depend_on_instance_order_or_process(roads: RoadSigns) -> None:
     seen = {index: picture(roads, index) for index in (0, 3, 6)}
     again = RoadSigns(count=7)
-    # A new process has drawn nothing yet.
+    # The caches of a new process are empty.
     for module in (road_textures, road_sprites):
         for thing in vars(module).values():
             getattr(thing, "cache_clear", lambda: None)()
@@ -78,14 +78,14 @@ def test_a_picture_is_the_same_in_every_instance_order_and_process(roads: RoadSi
         assert np.array_equal(again.boxes(index), roads.boxes(index))
 
 
-def test_seed_split_and_number_each_change_the_picture(roads: RoadSigns) -> None:
+def test_images_depend_on_seed_split_and_index(roads: RoadSigns) -> None:
     first = picture(roads, 0)
     for data, index in ((RoadSigns(seed=1), 0), (RoadSigns(split="test"), 0), (roads, 1)):
         assert not np.array_equal(picture(data, index), first)
         assert data.layout(index).road != roads.layout(0).road
 
 
-def test_an_epoch_brings_other_pictures_only_when_fresh(roads: RoadSigns) -> None:
+def test_only_fresh_images_depend_on_the_epoch(roads: RoadSigns) -> None:
     fresh = RoadSigns(count=40, fresh=True)
     worker = pickle.loads(pickle.dumps(fresh))
     assert np.array_equal(picture(fresh, 5), picture(roads, 5))
@@ -97,14 +97,14 @@ def test_an_epoch_brings_other_pictures_only_when_fresh(roads: RoadSigns) -> Non
     assert [fresh.label(i) for i in range(40)] != [roads.label(i) for i in range(40)]
 
 
-def test_every_four_pictures_show_every_class_in_no_fixed_order() -> None:
+def test_every_four_images_have_all_classes_in_random_order() -> None:
     data = RoadSigns(count=100)
     labels = np.array([int(labels["sign"]) for _, labels in data]).reshape(25, 4)
     assert np.array_equal(np.sort(labels, axis=1), np.tile(np.arange(4), (25, 1)))
     assert len(np.unique(labels, axis=0)) > 10
 
 
-def test_the_label_tells_which_limit_is_laid_out(roads: RoadSigns) -> None:
+def test_labels_match_the_layout(roads: RoadSigns) -> None:
     for index, (_, labels) in enumerate(roads):
         limits = [sign.kind for sign in roads.layout(index).signs if sign.kind in SPEEDS]
         label = int(labels["sign"])
@@ -114,7 +114,7 @@ def test_the_label_tells_which_limit_is_laid_out(roads: RoadSigns) -> None:
 
 
 @pytest.mark.parametrize("size", [(800, 600), (320, 240), (320, 1000), (1600, 240), (1600, 1200)])
-def test_signs_are_whole_and_none_hides_another(size: tuple[int, int]) -> None:
+def test_signs_are_inside_the_image_and_do_not_overlap(size: tuple[int, int]) -> None:
     width, height = size
     data = RoadSigns(width=width, height=height, count=60)
     unit = 2 if size == (1600, 1200) else 1
@@ -135,11 +135,11 @@ def test_signs_are_whole_and_none_hides_another(size: tuple[int, int]) -> None:
     assert unit * 40 < max(diameters) <= unit * 42
 
 
-def test_the_limit_is_in_its_box_and_its_pole_below(roads: RoadSigns) -> None:
+def test_the_speed_limit_is_in_its_box_with_the_pole_below(roads: RoadSigns) -> None:
     for index in range(12):
         layout = roads.layout(index)
         seen = draw_scene(layout).astype(int)
-        changed = np.abs(seen - draw_scene(limits_away(layout))).max(axis=-1) > 0
+        changed = np.abs(seen - draw_scene(without_limits(layout))).max(axis=-1) > 0
         if not len(roads.boxes(index)):
             assert not changed.any()
             continue
@@ -157,7 +157,7 @@ def test_the_limit_is_in_its_box_and_its_pole_below(roads: RoadSigns) -> None:
         assert 0.15 < ring.mean() < 0.5
 
 
-def test_limits_differ_in_their_first_digit_also_where_they_are_smallest(roads: RoadSigns) -> None:
+def test_small_limits_differ_in_their_first_digit(roads: RoadSigns) -> None:
     layout = next(roads.layout(i) for i in range(40) if len(roads.boxes(i)))
     (sign,) = (s for s in layout.signs if s.kind in SPEEDS)
     side, half = 20, 10
@@ -175,7 +175,7 @@ def test_limits_differ_in_their_first_digit_also_where_they_are_smallest(roads: 
             assert np.abs(right[i] - right[j]).mean() < np.abs(left[i] - left[j]).mean() / 2
 
 
-def test_every_kind_of_sign_has_a_face_of_its_own() -> None:
+def test_every_kind_of_sign_looks_different() -> None:
     kinds = [*SPEEDS, *RINGED, *OTHERS]
     assert len({sign_sprite(kind).tobytes() for kind in kinds}) == len(kinds) == 17
     for kind in kinds:
@@ -185,7 +185,7 @@ def test_every_kind_of_sign_has_a_face_of_its_own() -> None:
         assert not cover[:, [0, -1]].any()
 
 
-def test_poles_rings_and_sizes_are_alike_with_and_without_a_limit() -> None:
+def test_poles_rings_and_sizes_do_not_reveal_a_limit() -> None:
     data = RoadSigns(count=1200)
     rows = []
     for index in range(len(data)):
@@ -198,7 +198,7 @@ def test_poles_rings_and_sizes_are_alike_with_and_without_a_limit() -> None:
     assert np.all(np.abs(apart) < 0.25 * facts.std(axis=0))  # standard error 0.07
 
 
-def test_the_amount_of_red_does_not_tell_a_limit_from_none() -> None:
+def test_the_amount_of_red_does_not_reveal_a_limit() -> None:
     data = RoadSigns(width=400, height=300, count=160)
     red = []
     for index in range(len(data)):
@@ -211,7 +211,7 @@ def test_the_amount_of_red_does_not_tell_a_limit_from_none() -> None:
     assert 0.34 < chance < 0.66
 
 
-def test_a_source_travels_without_its_pixels_and_draws_them_again(roads: RoadSigns) -> None:
+def test_a_source_is_pickled_without_its_pixels(roads: RoadSigns) -> None:
     source, _ = roads[2]
     before = len(pickle.dumps(source))
     expected = source.read([0, 77, 191])
@@ -239,12 +239,12 @@ def test_closing_lets_the_pixels_go(roads: RoadSigns) -> None:
         ({"seed": -1}, "seed -1 is negative: take 0 or more"),
     ],
 )
-def test_bad_arguments_are_named(wrong: dict, message: str) -> None:
+def test_wrong_settings_are_refused(wrong: dict, message: str) -> None:
     with pytest.raises(DataError, match=message):
         RoadSigns(**wrong)
 
 
-def test_patches_that_do_not_fit_and_numbers_that_are_not_there_are_named() -> None:
+def test_wrong_patch_sizes_and_indices_are_refused() -> None:
     with pytest.raises(PatchError, match="a patch of 700 px does not fit"):
         RoadSigns(patch_size=700)
     data = RoadSigns(count=4)
@@ -254,7 +254,7 @@ def test_patches_that_do_not_fit_and_numbers_that_are_not_there_are_named() -> N
                 ask(wrong)
 
 
-def test_as_files_they_are_the_same_with_labels_and_boxes(tmp_path: Path) -> None:
+def test_files_have_the_same_images_labels_and_boxes(tmp_path: Path) -> None:
     def write(**changes: int) -> None:
         write_road_signs(tmp_path, **({"train": 1, "test": 4} | changes))
 

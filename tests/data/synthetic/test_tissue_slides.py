@@ -49,7 +49,7 @@ def mask_of(folder: Path, name: str) -> np.ndarray:
         return np.asarray(picture)
 
 
-def test_table_is_one_we_train_on(folder: Path) -> None:
+def test_the_table_has_both_classes_in_both_splits(folder: Path) -> None:
     found = read_table(folder / "slides.csv", tasks=["tumor"])
     assert [row.labels["tumor"] for row in found].count("1") == 3
     for split, each in (("train", 2), ("test", 1)):
@@ -57,7 +57,7 @@ def test_table_is_one_we_train_on(folder: Path) -> None:
         assert sorted(labels) == ["0"] * each + ["1"] * each
 
 
-def test_pyramid_states_its_scale(folder: Path) -> None:
+def test_slides_are_pyramids_with_a_resolution(folder: Path) -> None:
     for row in rows(folder):
         with ips.open_image(folder / row["path"]) as image:
             assert image.mpp == pytest.approx((0.5, 0.5))
@@ -69,7 +69,7 @@ def test_pyramid_states_its_scale(folder: Path) -> None:
         assert np.abs(by_hand - coarse).mean() < 6  # JPEG
 
 
-def test_labels_are_what_the_masks_and_outlines_say(folder: Path) -> None:
+def test_labels_match_masks_and_outlines(folder: Path) -> None:
     for name in names(folder, "0"):
         assert not mask_of(folder, name).any()
         assert load_clusters(folder / "truth" / f"{name}.geojson") == []
@@ -88,7 +88,7 @@ def test_labels_are_what_the_masks_and_outlines_say(folder: Path) -> None:
         assert not (mask & ~painted).any()
 
 
-def test_outlines_are_closed_polygons_about_the_nuclei(folder: Path) -> None:
+def test_outlines_are_closed_polygons_around_the_nuclei(folder: Path) -> None:
     (name, *_) = names(folder, "1")
     truth = json.loads((folder / "truth" / f"{name}.geojson").read_text())
     assert truth["type"] == "FeatureCollection"
@@ -102,7 +102,7 @@ def test_outlines_are_closed_polygons_about_the_nuclei(folder: Path) -> None:
         assert (corners.max(axis=0) >= nuclei[:, :2].max(axis=0)).all()
 
 
-def test_abnormal_nuclei_are_darker_than_any_others_and_in_tissue(folder: Path) -> None:
+def test_abnormal_nuclei_are_the_darkest_and_in_tissue(folder: Path) -> None:
     for name in names(folder, "1"):
         with ips.open_image(folder / "slides" / f"{name}.tif") as image:
             patches = ImagePatches(image, patch_size=64)
@@ -136,7 +136,7 @@ def test_abnormal_patches_agree_with_the_mask(folder: Path, size: int) -> None:
             assert abnormal or inside.mean() < 0.5
 
 
-def test_abnormal_patches_by_hand() -> None:
+def test_abnormal_patches_contain_the_centre_of_a_nucleus() -> None:
     clusters = [Cluster(np.array([[100.0, 50.0, 10.0], [130.0, 50.0, 10.0]]))]
     coords = np.array([[0, 0], [64, 0], [128, 0], [64, 64], [101, 0], [90, 41]])
     found = abnormal_patches(clusters, coords, extent=64)
@@ -145,7 +145,9 @@ def test_abnormal_patches_by_hand() -> None:
     assert abnormal_patches(clusters, coords[:0], extent=64).shape == (0,)
 
 
-def test_same_seed_same_bytes_and_tiles_in_any_order(folder: Path, tmp_path: Path) -> None:
+def test_files_depend_on_the_seed_and_tiles_not_on_their_order(
+    folder: Path, tmp_path: Path
+) -> None:
     write_tissue_slides(tmp_path, count=2, side=SIDE, seed=3)
     for path in sorted(tmp_path.glob("*/*")):
         assert path.read_bytes() == (folder / path.relative_to(tmp_path)).read_bytes()
@@ -179,7 +181,7 @@ def test_abnormal_nuclei_are_the_only_difference() -> None:
     assert set(changed) <= {tuple(tile) for tile in touched.tolist()}
 
 
-def test_it_goes_on_where_it_was(
+def test_an_interrupted_call_is_continued(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class StopError(Exception):
@@ -205,7 +207,7 @@ def test_it_goes_on_where_it_was(
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"count": 1}, "count=1"),
         ({"side": 1000}, "multiple of 256"),
@@ -213,15 +215,13 @@ def test_it_goes_on_where_it_was(
         ({"seed": -1}, "seed=-1"),
     ],
 )
-def test_settings_that_cannot_be_are_told(
-    settings: dict[str, int], told: str, tmp_path: Path
-) -> None:
-    with pytest.raises(DataError, match=told):
+def test_wrong_settings_are_refused(settings: dict[str, int], message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=message):
         write_tissue_slides(tmp_path / "new", **settings)
     assert not (tmp_path / "new").exists()
 
 
-def test_truth_that_is_none_is_told(tmp_path: Path) -> None:
+def test_a_wrong_ground_truth_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         load_clusters(tmp_path / "a.geojson")
     (tmp_path / "a.geojson").write_text('{"features": [{}]}')

@@ -6,7 +6,6 @@ a short layout, which depends on the seed, the split, the epoch and the image in
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -59,50 +58,29 @@ class Layout:
     noise_places: Coords
 
 
-class Scenes(SeededDataset[tuple[ScenePatches, dict[str, Tensor]]], ABC):
-    """Images of digits and noise patterns; a subclass provides the layouts.
+def build_scene(
+    layout: Layout, *, images: Pixels, classes: Numbers, grid: Grid, name: str
+) -> tuple[ScenePatches, dict[str, Tensor]]:
+    """Patches and labels of one image.
 
     Args:
+        layout: content of the image.
         images: ``(m, 28, 28)`` images of digits.
         classes: ``(m,)`` their classes.
-        count: number of images.
-        grid: size of the images and their patch grid.
-        name: name of the data set in error messages.
-        seed: random seed of the layouts.
-        fresh: whether the layouts change from epoch to epoch.
+        grid: size of the image and its patch grid.
+        name: name of the image in error messages.
     """
-
-    def __init__(
-        self,
-        images: Pixels,
-        *,
-        classes: Numbers,
-        count: int,
-        grid: Grid,
-        name: str,
-        seed: int = 0,
-        fresh: bool = False,
-    ) -> None:
-        super().__init__(name, count=count, seed=seed, fresh=fresh)
-        self.images, self.classes, self.grid = images, classes, grid
-
-    def __getitem__(self, index: int) -> tuple[ScenePatches, dict[str, Tensor]]:
-        layout = self.layout(index)
-        # Digits come last, so that they cover the noise.
-        scene = ScenePatches(
-            np.concatenate([render_strokes(layout.strokes), self.images[layout.digits]]),
-            places=np.concatenate([layout.noise_places, layout.digit_places]),
-            grid=self.grid,
-            name=f"{self.name}/{index}",
-        )
-        return scene, labels_of(self.classes[layout.digits], places=layout.digit_places)
-
-    @abstractmethod
-    def layout(self, index: int) -> Layout:
-        """Content of image ``index``."""
+    # Digits come last, so that they cover the noise.
+    scene = ScenePatches(
+        np.concatenate([render_strokes(layout.strokes), images[layout.digits]]),
+        places=np.concatenate([layout.noise_places, layout.digit_places]),
+        grid=grid,
+        name=name,
+    )
+    return scene, labels_of(classes[layout.digits], places=layout.digit_places)
 
 
-class MegapixelMNIST(Scenes):
+class MegapixelMNIST(SeededDataset[tuple[ScenePatches, dict[str, Tensor]]]):
     """Images that are drawn on demand.
 
     Args:
@@ -141,17 +119,20 @@ class MegapixelMNIST(Scenes):
             raise DataError(f"noise {noise} is negative: take 0 or more patterns")
         source = load_digits(digits)
         self._pools = _by_class(source, split)
-        super().__init__(
-            source.images,
-            classes=source.labels,
-            count=count,
-            grid=Grid(side, side, patch=patch_size, stride=stride, edge=edge),
-            name=f"megapixel-mnist/{split}",
-            seed=seed,
-            fresh=fresh,
-        )
+        super().__init__(f"megapixel-mnist/{split}", count=count, seed=seed, fresh=fresh)
+        self.images, self.classes = source.images, source.labels
+        self.grid = Grid(side, side, patch=patch_size, stride=stride, edge=edge)
         self.side, self.split = side, split
         self.noise = round(side / PIXELS_PER_NOISE) if noise is None else noise
+
+    def __getitem__(self, index: int) -> tuple[ScenePatches, dict[str, Tensor]]:
+        return build_scene(
+            self.layout(index),
+            images=self.images,
+            classes=self.classes,
+            grid=self.grid,
+            name=f"{self.name}/{index}",
+        )
 
     def layout(self, index: int) -> Layout:
         """Content of image ``index`` in the current epoch."""

@@ -18,11 +18,20 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from torch import Tensor
 
+from ips.data.seeded import SeededDataset
 from ips.data.split import Split, check_split
 from ips.data.synthetic.arrays import Arrays, load_arrays
 from ips.data.synthetic.digits import CLASSES, DIGIT_SIDE, load_digits
-from ips.data.synthetic.megapixel_mnist import OTHERS, SAME, Layout, MegapixelMNIST, Scenes
+from ips.data.synthetic.megapixel_mnist import (
+    OTHERS,
+    SAME,
+    Layout,
+    MegapixelMNIST,
+    build_scene,
+)
+from ips.data.synthetic.scene import ScenePatches
 from ips.data.synthetic.strokes import STROKE_STOP
 from ips.errors import DataError
 from ips.files import atomic_write, write_text
@@ -50,12 +59,9 @@ def save_megapixel_mnist(
 
     Args:
         out: output folder, created if missing.
-        side: side of an image in pixels.
+        side, seed, noise, digits: see `MegapixelMNIST`.
         train: number of training images.
         test: number of test images.
-        seed: random seed of the layouts.
-        noise: number of noise patterns; one per 30 px of the side by default.
-        digits: folder with MNIST's IDX files; the 5,000 embedded digits by default.
         progress: callback that receives the number of images done and of all images.
     """
     out = Path(out)
@@ -99,9 +105,7 @@ def open_megapixel_mnist(
     Args:
         folder: folder of the data set.
         split: split to open.
-        patch_size: side of a patch in pixels.
-        stride: distance between patches.
-        edge: what to do with patches that cross the border of the image.
+        patch_size, stride, edge: see `MegapixelMNIST`.
     """
     folder = Path(folder)
     check_split(split)
@@ -125,7 +129,7 @@ def write_png_files(folder: Path, *, count: int) -> Path:
     return target
 
 
-class SavedMegapixelMNIST(Scenes):
+class SavedMegapixelMNIST(SeededDataset[tuple[ScenePatches, dict[str, Tensor]]]):
     """Images with stored layouts, the same in every epoch.
 
     Args:
@@ -135,23 +139,24 @@ class SavedMegapixelMNIST(Scenes):
     """
 
     def __init__(self, arrays: Arrays, *, grid: Grid, name: str) -> None:
-        super().__init__(
-            arrays["digit_images"],
-            classes=arrays["digit_classes"].astype(np.int64),
-            count=len(arrays["digits"]),
-            grid=grid,
-            name=name,
-        )
+        super().__init__(name, count=len(arrays["digits"]))
+        self.grid = grid
         self._arrays = arrays
 
-    def layout(self, index: int) -> Layout:
-        """Content of image ``index``."""
+    def __getitem__(self, index: int) -> tuple[ScenePatches, dict[str, Tensor]]:
         self.check_index(index)
-        return Layout(
+        layout = Layout(
             digits=self._arrays["digits"][index].astype(np.int64),
             digit_places=self._arrays["digit_places"][index].astype(np.int64),
             strokes=self._arrays["strokes"][index],
             noise_places=self._arrays["noise_places"][index].astype(np.int64),
+        )
+        return build_scene(
+            layout,
+            images=self._arrays["digit_images"],
+            classes=self._arrays["digit_classes"].astype(np.int64),
+            grid=self.grid,
+            name=f"{self.name}/{index}",
         )
 
 

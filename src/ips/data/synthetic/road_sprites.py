@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, lru_cache, partial
-from typing import Literal, get_args
+from functools import cache, lru_cache
+from typing import Literal, Self, get_args
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -41,20 +41,30 @@ class _Board:
         self.image = Image.new("RGBX", (_SIDE, _SIDE), (*background, 0))
         self._draw = ImageDraw.Draw(self.image)
 
-    def disc(self, radius: float, colour: Colour, x: float = 0, y: float = 0) -> None:
+    def disc(self, radius: float, colour: Colour, x: float = 0, y: float = 0) -> Self:
         corners = self._px([(x - radius, y - radius), (x + radius, y + radius)])
         self._draw.ellipse(corners, fill=colour)
+        return self
 
-    def shape(self, points: Points, colour: Colour) -> None:
+    def shape(self, points: Points, colour: Colour) -> Self:
         self._draw.polygon(self._px(points), fill=colour)
+        return self
 
-    def box(self, x0: float, y0: float, x1: float, y1: float, colour: Colour) -> None:
-        self.shape([(x0, y0), (x1, y0), (x1, y1), (x0, y1)], colour)
+    def box(self, x0: float, y0: float, x1: float, y1: float, colour: Colour) -> Self:
+        return self.shape([(x0, y0), (x1, y0), (x1, y1), (x0, y1)], colour)
 
-    def line(self, points: Points, width: float, colour: Colour) -> None:
+    def line(self, points: Points, width: float, colour: Colour) -> Self:
         self._draw.line(self._px(points), fill=colour, width=round(width * _RADIUS), joint="curve")
+        return self
 
-    def text(self, text: str, width: float, height: float, colour: Colour) -> None:
+    def car(self, x: float, colour: Colour) -> Self:
+        roof: Points = [(x - 0.22, 0), (x - 0.14, -0.3), (x + 0.14, -0.3), (x + 0.22, 0)]
+        return self.box(x - 0.24, -0.05, x + 0.24, 0.3, colour).shape(roof, colour)
+
+    def wheel(self, x: float) -> Self:
+        return self.disc(0.3, _WHITE, x, 0.2).disc(0.18, _BLUE, x, 0.2)
+
+    def text(self, text: str, width: float, height: float, colour: Colour) -> Self:
         """Draw centred text, stretched to fill a rectangle."""
         mask = Image.new("L", (600, 300))
         font = ImageFont.load_default(size=160)
@@ -63,10 +73,84 @@ class _Board:
         mask = mask.crop(mask.getbbox()).resize(size, Image.Resampling.LANCZOS)
         corner = (_SIDE - size[0]) // 2, (_SIDE - size[1]) // 2
         self.image.paste(Image.new("RGB", size, colour), corner, mask)
+        return self
 
     @staticmethod
     def _px(points: Points) -> Points:
         return [(_SIDE / 2 + x * _RADIUS, _SIDE / 2 + y * _RADIUS) for x, y in points]
+
+
+def _disc(colour: Colour) -> _Board:
+    return _Board(colour).disc(1, colour)
+
+
+def _ring(inside: Colour = _YELLOW) -> _Board:
+    return _disc(_RED).disc(0.78, inside)
+
+
+def _triangle(up: int) -> _Board:
+    board = _Board(_RED)
+    for size, colour in ((1.0, _RED), (0.62, _YELLOW)):
+        base = up * size / 2
+        board.shape([(0, -up * size), (0.87 * size, base), (-0.87 * size, base)], colour)
+    return board
+
+
+def _diamond(board: _Board, size: float, colour: Colour) -> _Board:
+    return board.shape([(0, -size), (size, 0), (0, size), (-size, 0)], colour)
+
+
+def _octagon() -> Points:
+    turn = np.deg2rad(22.5 + 45 * np.arange(8))
+    return list(zip(np.cos(turn).tolist(), np.sin(turn).tolist(), strict=True))
+
+
+_SIGNS: dict[Kind, Callable[[], _Board]] = {
+    "no vehicles": _ring,
+    "no overtaking": lambda: _ring().car(-0.32, _RED).car(0.32, _BLACK),
+    "no turning": lambda: (
+        _ring()
+        .line([(-0.15, 0.5), (-0.15, -0.15), (0.3, -0.15)], 0.18, _BLACK)
+        .shape([(0.2, -0.45), (0.55, -0.15), (0.2, 0.15)], _BLACK)
+        .line([(-0.55, -0.55), (0.55, 0.55)], 0.16, _RED)
+    ),
+    "no lorries": lambda: (
+        _ring()
+        .box(-0.55, -0.35, 0.15, 0.2, _BLACK)
+        .box(0.2, -0.15, 0.55, 0.2, _BLACK)
+        .disc(0.14, _BLACK, -0.35, 0.25)
+        .disc(0.14, _BLACK, 0.35, 0.25)
+    ),
+    "no walking": lambda: (
+        _ring()
+        .disc(0.14, _BLACK, 0.02, -0.5)
+        .line([(0, -0.3), (0, 0.1), (0.25, 0.55)], 0.2, _BLACK)
+        .line([(0, 0.1), (-0.25, 0.55)], 0.17, _BLACK)
+        .line([(-0.35, 0), (0, -0.25), (0.35, 0)], 0.12, _BLACK)
+    ),
+    "keep right": lambda: (
+        _disc(_BLUE)
+        .line([(-0.4, -0.4), (0.25, 0.25)], 0.22, _WHITE)
+        .shape([(0.5, -0.1), (0.5, 0.5), (-0.1, 0.5)], _WHITE)
+    ),
+    "cycle path": lambda: (
+        _disc(_BLUE)
+        .wheel(-0.38)
+        .wheel(0.38)
+        .line([(-0.38, 0.2), (-0.1, -0.25), (0.25, -0.25), (0.38, 0.2)], 0.1, _WHITE)
+    ),
+    "danger": lambda: _triangle(1).box(-0.07, -0.3, 0.07, 0.1, _BLACK).disc(0.08, _BLACK, 0, 0.21),
+    "crossroads": lambda: (
+        _triangle(1)
+        .line([(0, -0.35), (0, 0.28)], 0.13, _BLACK)
+        .line([(-0.25, 0.05), (0.25, 0.05)], 0.13, _BLACK)
+    ),
+    "give way": lambda: _triangle(-1),
+    "stop": lambda: _Board(_RED).shape(_octagon(), _RED).text("STOP", 1.4, 0.55, _WHITE),
+    "no entry": lambda: _disc(_RED).box(-0.7, -0.18, 0.7, 0.18, _YELLOW),
+    "no parking": lambda: _ring(_BLUE).line([(-0.55, -0.55), (0.55, 0.55)], 0.2, _RED),
+    "priority": lambda: _diamond(_diamond(_Board(_WHITE), 1.0, _WHITE), 0.75, _YELLOW),
+}
 
 
 @cache
@@ -77,141 +161,9 @@ def sign_sprite(kind: Kind) -> Image.Image:
     one leaves no dark fringe.
     """
     if kind in SPEEDS:
-        board = _ring()
-        board.text(kind, 1.18, 0.98, _BLACK)
-        return board.image
+        return _ring().text(kind, 1.18, 0.98, _BLACK).image
     return _SIGNS[kind]().image
 
-
-def _ring(inside: Colour = _YELLOW) -> _Board:
-    board = _Board(_RED)
-    board.disc(1, _RED)
-    board.disc(0.78, inside)
-    return board
-
-
-def _car(board: _Board, x: float, colour: Colour) -> None:
-    board.box(x - 0.24, -0.05, x + 0.24, 0.3, colour)
-    board.shape([(x - 0.22, 0), (x - 0.14, -0.3), (x + 0.14, -0.3), (x + 0.22, 0)], colour)
-
-
-def _no_overtaking() -> _Board:
-    board = _ring()
-    _car(board, -0.32, _RED)
-    _car(board, 0.32, _BLACK)
-    return board
-
-
-def _no_turning() -> _Board:
-    board = _ring()
-    board.line([(-0.15, 0.5), (-0.15, -0.15), (0.3, -0.15)], 0.18, _BLACK)
-    board.shape([(0.2, -0.45), (0.55, -0.15), (0.2, 0.15)], _BLACK)
-    board.line([(-0.55, -0.55), (0.55, 0.55)], 0.16, _RED)
-    return board
-
-
-def _no_lorries() -> _Board:
-    board = _ring()
-    board.box(-0.55, -0.35, 0.15, 0.2, _BLACK)
-    board.box(0.2, -0.15, 0.55, 0.2, _BLACK)
-    for x in (-0.35, 0.35):
-        board.disc(0.14, _BLACK, x, 0.25)
-    return board
-
-
-def _no_walking() -> _Board:
-    board = _ring()
-    board.disc(0.14, _BLACK, 0.02, -0.5)
-    board.line([(0, -0.3), (0, 0.1), (0.25, 0.55)], 0.2, _BLACK)
-    board.line([(0, 0.1), (-0.25, 0.55)], 0.17, _BLACK)
-    board.line([(-0.35, 0), (0, -0.25), (0.35, 0)], 0.12, _BLACK)
-    return board
-
-
-def _keep_right() -> _Board:
-    board = _Board(_BLUE)
-    board.disc(1, _BLUE)
-    board.line([(-0.4, -0.4), (0.25, 0.25)], 0.22, _WHITE)
-    board.shape([(0.5, -0.1), (0.5, 0.5), (-0.1, 0.5)], _WHITE)
-    return board
-
-
-def _cycle_path() -> _Board:
-    board = _Board(_BLUE)
-    board.disc(1, _BLUE)
-    for x in (-0.38, 0.38):
-        board.disc(0.3, _WHITE, x, 0.2)
-        board.disc(0.18, _BLUE, x, 0.2)
-    board.line([(-0.38, 0.2), (-0.1, -0.25), (0.25, -0.25), (0.38, 0.2)], 0.1, _WHITE)
-    return board
-
-
-def _triangle(up: int) -> _Board:
-    board = _Board(_RED)
-    for size, colour in ((1.0, _RED), (0.62, _YELLOW)):
-        board.shape([(0, -up * size), (0.87 * size, up * size / 2), (-0.87 * size, up * size / 2)],
-                    colour)  # fmt: skip
-    return board
-
-
-def _danger() -> _Board:
-    board = _triangle(1)
-    board.box(-0.07, -0.3, 0.07, 0.1, _BLACK)
-    board.disc(0.08, _BLACK, 0, 0.21)
-    return board
-
-
-def _crossroads() -> _Board:
-    board = _triangle(1)
-    board.line([(0, -0.35), (0, 0.28)], 0.13, _BLACK)
-    board.line([(-0.25, 0.05), (0.25, 0.05)], 0.13, _BLACK)
-    return board
-
-
-def _stop() -> _Board:
-    board = _Board(_RED)
-    turn = np.deg2rad(22.5 + 45 * np.arange(8))
-    board.shape(list(zip(np.cos(turn).tolist(), np.sin(turn).tolist(), strict=True)), _RED)
-    board.text("STOP", 1.4, 0.55, _WHITE)
-    return board
-
-
-def _no_entry() -> _Board:
-    board = _Board(_RED)
-    board.disc(1, _RED)
-    board.box(-0.7, -0.18, 0.7, 0.18, _YELLOW)
-    return board
-
-
-def _no_parking() -> _Board:
-    board = _ring(_BLUE)
-    board.line([(-0.55, -0.55), (0.55, 0.55)], 0.2, _RED)
-    return board
-
-
-def _priority() -> _Board:
-    board = _Board(_WHITE)
-    for size, colour in ((1.0, _WHITE), (0.75, _YELLOW)):
-        board.shape([(0, -size), (size, 0), (0, size), (-size, 0)], colour)
-    return board
-
-
-_SIGNS: dict[Kind, Callable[[], _Board]] = {
-    "no vehicles": _ring,
-    "no overtaking": _no_overtaking,
-    "no turning": _no_turning,
-    "no lorries": _no_lorries,
-    "no walking": _no_walking,
-    "keep right": _keep_right,
-    "cycle path": _cycle_path,
-    "danger": _danger,
-    "crossroads": _crossroads,
-    "give way": partial(_triangle, -1),
-    "stop": _stop,
-    "no entry": _no_entry,
-    "no parking": _no_parking,
-    "priority": _priority,
-}
 
 TREES = 8
 CARS: list[Colour] = [

@@ -66,26 +66,26 @@ class ScenePatches(PatchSource):
         return len(self.grid)
 
     def read(self, indices: Indices) -> Tensor:
-        """Only these patches, in this order: ``(k, 1, p, p)`` uint8."""
+        """Read these patches in this order: ``(k, 1, p, p)`` uint8."""
         index = as_index(indices, len(self), self.name).numpy()
         p, c = self.grid.patch, self.cells.shape[-1]
-        # By numpy, which gets zeroed pages for nothing; torch would start its threads to fill them.
+        # numpy gets zeroed memory pages for free; torch would start threads to fill them.
         canvas = np.zeros((len(index), p, p), dtype=np.uint8)
 
-        touched, things = self._touching
+        touched, cells = self._overlaps
         first = np.searchsorted(touched, index, side="left")
         count = np.searchsorted(touched, index, side="right") - first  # (k,)
         slot = np.repeat(np.arange(len(index)), count)
         before = np.cumsum(count) - count
-        thing = things[np.arange(len(slot)) + (first - before)[slot]]
+        cell = cells[np.arange(len(slot)) + (first - before)[slot]]
 
         row, column = np.divmod(index[slot], self.grid.shape[1])
         corner = np.stack([column, row], axis=1) * self.grid.stride
-        at = self.places[thing] - corner  # negative where the cell begins before the patch
+        at = self.places[cell] - corner  # negative if the cell begins before the patch
         start, stop = np.maximum(at, 0), np.minimum(at + c, p)
-        pastes = np.column_stack([slot, thing, start, stop, start - at, stop - at])
-        for s, t, x0, y0, x1, y1, u0, v0, u1, v1 in pastes.tolist():
-            canvas[s, y0:y1, x0:x1] = self.cells[t, v0:v1, u0:u1]
+        pastes = np.column_stack([slot, cell, start, stop, start - at, stop - at])
+        for s, n, x0, y0, x1, y1, u0, v0, u1, v1 in pastes.tolist():
+            canvas[s, y0:y1, x0:x1] = self.cells[n, v0:v1, u0:u1]
         return torch.from_numpy(canvas).unsqueeze(1)  # (k, 1, p, p)
 
     def dense(self) -> npt.NDArray[np.uint8]:
@@ -103,23 +103,25 @@ class ScenePatches(PatchSource):
         return canvas[c : c + h, c : c + w]
 
     @cached_property
-    def _touching(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Patches and things that share a pixel, pair by pair: by patch, then as painted."""
+    def _overlaps(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Pairs of patches and cells that overlap, sorted by patch, then in drawing order."""
         p, stride, c = self.grid.patch, self.grid.stride, self.cells.shape[-1]
         rows, columns = self.grid.shape
         first = np.maximum(-((p - 1 - self.places) // stride), 0)  # (n, 2) column, row
         last = np.minimum((self.places + c - 1) // stride, np.array([columns, rows]) - 1)
-        reach = (p + c - 1) // stride + 1  # no thing touches more patches along an axis
+        reach = (
+            p + c - 1
+        ) // stride + 1  # upper bound of patches that a cell overlaps along an axis
         line = first[:, :, None] + np.arange(reach)  # (n, 2, reach)
         inside = line <= last[:, :, None]
-        thing, i, j = np.nonzero(inside[:, 1, :, None] & inside[:, 0, None, :])
-        patch = line[thing, 1, i] * columns + line[thing, 0, j]
+        cell, i, j = np.nonzero(inside[:, 1, :, None] & inside[:, 0, None, :])
+        patch = line[cell, 1, i] * columns + line[cell, 0, j]
         order = np.argsort(patch, kind="stable")
-        return patch[order], thing[order]
+        return patch[order], cell[order]
 
     def __getstate__(self) -> dict[str, Any]:
         # Derived values are recomputed after unpickling: they would be most of the bytes.
         state = {
-            key: value for key, value in self.__dict__.items() if key not in ("_touching", "coords")
+            key: value for key, value in self.__dict__.items() if key not in ("_overlaps", "coords")
         }
         return state | {"grid": dataclasses.replace(self.grid)}

@@ -82,10 +82,10 @@ class TissueSlide:
         light += grain[..., None] * 0.7
         inside = self._coarse(self._tissue, column, row)
         if inside.max() > -0.25:
-            light *= np.exp(-self._absorbed(column, row, inside))
+            light *= np.exp(-self._optical_density(column, row, inside))
         return np.clip(np.rint(light), 0, 255).astype(np.uint8)
 
-    def _absorbed(self, column: int, row: int, inside: Floats) -> Floats:
+    def _optical_density(self, column: int, row: int, inside: Floats) -> Floats:
         """Optical density of a tile, ``(256, 256, 3)``."""
         rough = upsample(self._rough, _FINE, column, row)
         texture = [self._texture(k, column, row) for k in range(6)]
@@ -144,12 +144,12 @@ class TissueSlide:
         kind[pick > 0.996] = REACTIVE
         kind[chance < 0.9 * lymphoid] = LYMPHOCYTE
         keep = (chance < density) & (inside > 0.03)
-        centres = at + np.array([column, row]) * TILE
+        on_slide = at + np.array([column, row]) * TILE
         abnormal = []
         for cluster in self.clusters:
             centre = cluster.nuclei[:, :2].mean(axis=0)
             radius = np.linalg.norm(cluster.nuclei[:, :2] - centre, axis=1).max() + 10
-            keep &= np.linalg.norm(centres - centre, axis=1) > radius
+            keep &= np.linalg.norm(on_slide - centre, axis=1) > radius
             local = cluster.nuclei[:, :2] - np.array([column, row]) * TILE
             here = ((local >= 0) & (local < TILE)).all(axis=1)
             size = (cluster.nuclei[here, 2] - 9) / 5 * SPRITES
