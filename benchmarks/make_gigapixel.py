@@ -1,10 +1,10 @@
-"""Make a slide of any size: white background with scattered blobs of tissue, as a pyramidal TIFF.
+"""Write a slide of any size as a pyramidal TIFF: blobs of tissue on a white background.
 
     python benchmarks/make_gigapixel.py slide.tif                # 131,072 px: 16 gigapixels
     python benchmarks/make_gigapixel.py small.tif --side 8192
 
-A tile is drawn when its turn comes and forgotten once written, so memory does not depend on the
-size. The levels are drawn too, each from the same description of what is where.
+Each tile is drawn, written and discarded, so memory does not depend on the size. Every level is
+drawn from the same description of the scene.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import tifffile
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ips.files import atomic_path
+from ips.progress import progress_bar
 
 TILE = 256
 TEXTURE = 1024  # the texture repeats after this many pixels of level 0
@@ -31,14 +33,14 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Scene:
-    """Blobs of tissue: round, with a wavy edge.
+    """Round blobs of tissue with wavy edges.
 
     Attributes:
         centres: (n, 2) x, y in level-0 pixels.
         radii: (n,) mean radius.
-        waves: (n, 2) how many waves the edge has, and their phase.
-        tints: (n, 3) of the tissue, 0..1.
-        textures: of each level, (side, side, 3) darkness added by the cells.
+        waves: (n, 2) number of waves of the edge, and their phase.
+        tints: (n, 3) colour of the tissue, 0..1.
+        textures: per level, (side, side, 3) darkness of the cells.
     """
 
     centres: Floats
@@ -69,7 +71,7 @@ def make_scene(side: int, *, levels: int, seed: int) -> Scene:
 
 
 def _cells(rng: np.random.Generator) -> Floats:
-    """Dark nuclei and a fine grain that meet at the edges of the texture."""
+    """A texture of dark nuclei and fine grain that can be repeated without seams."""
     dark = np.zeros((TEXTURE, TEXTURE), dtype=np.float32)
     y, x = np.mgrid[-12:13, -12:13]
     for _ in range(900):
@@ -83,7 +85,7 @@ def _cells(rng: np.random.Generator) -> Floats:
 
 
 def tiles(scene: Scene, *, side: int, level: int, on_tile: Callable[[], None]) -> Iterator[bytes]:
-    """The tiles of a level, row by row, encoded; the background is encoded only once."""
+    """Encoded tiles of a level, row by row; the background tile is encoded only once."""
     scale = 2**level
     across = -(-(side // scale) // TILE)
     white = encode(np.full((TILE, TILE, 3), 255, dtype=np.uint8))
@@ -98,7 +100,7 @@ def tiles(scene: Scene, *, side: int, level: int, on_tile: Callable[[], None]) -
 
 
 def _near(scene: Scene, x: int, y: int, extent: int) -> npt.NDArray[np.int64]:
-    """Numbers of the blobs that may touch a square."""
+    """Indices of the blobs that may touch a square."""
     corner = np.array([x, y], dtype=np.float32)
     closest = np.clip(scene.centres, corner, corner + extent)
     distance = np.hypot(*(closest - scene.centres).T)
@@ -113,7 +115,7 @@ def draw(
     y = (np.arange(TILE, dtype=np.float32)[:, None] + row * TILE + 0.5) * scale
     texture = scene.textures[level]
     at = [(np.arange(TILE) + start * TILE) % len(texture) for start in (row, column)]
-    # Stains are never even, and so no two tiles are the same though the texture repeats.
+    # Uneven staining: no two tiles are equal although the texture repeats.
     shade = 0.03 * (np.sin(x / 2311) + np.cos(y / 1709))  # (h, w)
     cells = texture[np.ix_(*at)] + shade[..., None]  # (h, w, 3)
     out = np.ones((TILE, TILE, 3), dtype=np.float32)
@@ -126,20 +128,19 @@ def draw(
 
 
 def encode(tile: npt.NDArray[np.uint8]) -> bytes:
-    """A tile as JPEG, as scanners store it."""
-    done: bytes = imagecodecs.jpeg8_encode(
+    """Encode a tile as JPEG, as scanners do."""
+    data: bytes = imagecodecs.jpeg8_encode(
         tile, level=85, colorspace="rgb", outcolorspace="ycbcr", subsampling="420"
     )
-    return done
+    return data
 
 
 def write_slide(
     path: Path, *, side: int, seed: int = 0, on_tile: Callable[[], None] = lambda: None
 ) -> None:
-    """Write the slide beside its name, and give it the name once it is whole."""
+    """Write a slide; ``on_tile`` is called after every tile."""
     sizes = level_sizes(side)
     scene = make_scene(side, levels=len(sizes), seed=seed)
-    part = path.with_name(f".{path.name}.part")
     options = {
         "dtype": "uint8",
         "tile": (TILE, TILE),
@@ -148,22 +149,18 @@ def write_slide(
         "compression": "jpeg",
         "metadata": None,
     }
-    try:
-        with tifffile.TiffWriter(part, bigtiff=True) as file:
-            for level, size in enumerate(sizes):
-                per_cm = 1e4 / (MPP * 2**level)
-                file.write(
-                    tiles(scene, side=side, level=level, on_tile=on_tile),
-                    shape=(size, size, 3),
-                    subifds=0 if level else len(sizes) - 1,
-                    subfiletype=1 if level else 0,
-                    resolution=(per_cm, per_cm),
-                    resolutionunit="CENTIMETER",
-                    **options,
-                )
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with atomic_path(path) as part, tifffile.TiffWriter(part, bigtiff=True) as file:
+        for level, size in enumerate(sizes):
+            per_cm = 1e4 / (MPP * 2**level)
+            file.write(
+                tiles(scene, side=side, level=level, on_tile=on_tile),
+                shape=(size, size, 3),
+                subifds=0 if level else len(sizes) - 1,
+                subfiletype=1 if level else 0,
+                resolution=(per_cm, per_cm),
+                resolutionunit="CENTIMETER",
+                **options,
+            )
 
 
 def level_sizes(side: int) -> list[int]:
@@ -174,31 +171,25 @@ def level_sizes(side: int) -> list[int]:
 
 
 def main(words: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Make a pyramidal TIFF that is mostly background.")
+    parser = argparse.ArgumentParser(
+        description="Write a pyramidal TIFF that is mostly background."
+    )
     parser.add_argument("out", type=Path, metavar="OUT.tif")
     parser.add_argument(
-        "--side", type=int, default=131_072, help="in pixels, %(default)s if left out"
+        "--side", type=int, default=131_072, help="Side in pixels (default: %(default)s)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of what is where")
-    given = parser.parse_args(words)
-    if given.side < TILE:
-        parser.error(f"--side {given.side}: take at least {TILE}")
-    columns = (
-        TextColumn("tiles"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
+    parser.add_argument("--seed", type=int, default=0, help="Random seed of the scene")
+    args = parser.parse_args(words)
+    if args.side < TILE:
+        parser.error(f"--side {args.side}: the smallest side is {TILE}")
     console = Console(stderr=True)
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task(
-            "", total=sum((-(-size // TILE)) ** 2 for size in level_sizes(given.side))
-        )
-        write_slide(given.out, side=given.side, seed=given.seed, on_tile=lambda: bar.advance(task))
-    megabytes = given.out.stat().st_size / 1e6
+    with progress_bar(console) as bar:
+        count = sum((-(-size // TILE)) ** 2 for size in level_sizes(args.side))
+        task = bar.add_task("tiles", total=count, note="")
+        write_slide(args.out, side=args.side, seed=args.seed, on_tile=lambda: bar.advance(task))
+    megabytes = args.out.stat().st_size / 1e6
     console.print(
-        f"{given.out}: {given.side:,} x {given.side:,} px in {megabytes:,.0f} MB", highlight=False
+        f"{args.out}: {args.side:,} x {args.side:,} px in {megabytes:,.0f} MB", highlight=False
     )
 
 

@@ -3,12 +3,11 @@
     python benchmarks/pan_viewer.py                          # in runs/gigapixel
     python benchmarks/pan_viewer.py --side 32768             # a smaller slide, to try it
 
-Each slide has a server process of its own; both are asked for the same places in turn, so that
-whatever else the machine does slows down both. Tiles of the image and of a made-up attention over
-it (one value per 256 px) are fetched, all of them wholly of tissue: white ones are faster, and the
-small slide has more that are partly white. One that was fetched before is at hand and does not
-count.
-Makes what is missing: the slides, and a small model. Linux only, for it reads /proc.
+Each slide has its own server process. Both are asked for the same positions in turn, so that other
+load on the machine slows down both. The script fetches tiles of the image and of random attention
+(one value per 256 px), all of them entirely tissue: white tiles are faster, and the small slide has
+more that are partly white. Tiles that were fetched before are cached and not counted. Missing files
+are created: the slides, and a small model. Linux only, because it reads /proc.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ TILE = 256
 
 
 class Server:
-    """A viewer of one slide in a process of its own."""
+    """A viewer of one slide in its own process."""
 
     def __init__(self, run: Path, slide: Path) -> None:
         command = [sys.executable, __file__, "--serve", str(run), str(slide)]
@@ -45,14 +44,14 @@ class Server:
         address = urlsplit(self.process.stdout.readline().strip())
         self._root = address.path
         self._connection = HTTPConnection(str(address.netloc), timeout=60)
-        number = json.loads(self.get("api/images"))["images"][0]["id"]
-        while "kept" not in (self.details(number).get("answer") or {}):
+        self.id = json.loads(self.get("api/images"))["images"][0]["id"]
+        while "kept" not in (self.details().get("answer") or {}):
             time.sleep(0.1)
-        self.number, self.zoom = number, self.details(number)["zoom"]
-        self._connection.close()  # it would be closed while the other server starts; it reopens
+        self.zoom = self.details()["zoom"]
+        self._connection.close()  # it would time out while the other server starts; it reopens
 
-    def details(self, number: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.get(f"api/images/{number}"))
+    def details(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.get(f"api/images/{self.id}"))
         return found
 
     def get(self, address: str) -> bytes:
@@ -64,17 +63,17 @@ class Server:
         return body
 
     def seconds(self, address: str) -> float:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         self.get(address)
-        return time.perf_counter() - begun
+        return time.perf_counter() - started
 
-    def megabytes(self, what: str) -> float:
+    def megabytes(self, key: str) -> float:
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) / 1e3 for line in lines if line.startswith(what))
+        return next(int(line.split()[1]) / 1e3 for line in lines if line.startswith(key))
 
 
-def inside(side: int) -> dict[int, list[tuple[int, int]]]:
-    """Column and row of the tiles wholly in a blob of tissue, by levels below the finest."""
+def tissue_tiles(side: int) -> dict[int, list[tuple[int, int]]]:
+    """Column and row of the tiles inside a blob of tissue, by number of levels below the finest."""
     scene = make_scene(side, levels=1, seed=0)
     found: dict[int, list[tuple[int, int]]] = {}
     for below in range(6):
@@ -91,9 +90,9 @@ def inside(side: int) -> dict[int, list[tuple[int, int]]]:
 
 
 def tour(sides: dict[str, int], count: int) -> Iterator[tuple[int, dict[str, tuple[int, int]]]]:
-    """Tiles of both slides, as many levels below the finest; those of the small one once each."""
+    """Tiles of both slides at the same level; starts with each tile of the small slide once."""
     rng = np.random.default_rng(0)
-    tiles = {name: inside(side) for name, side in sides.items()}
+    tiles = {name: tissue_tiles(side) for name, side in sides.items()}
     small = [(below, at) for below, every in tiles["small"].items() for at in every]
     order = [*rng.permutation(len(small)), *rng.integers(len(small), size=count)][:count]
     for below, at in (small[i] for i in order):
@@ -107,12 +106,12 @@ def pan(servers: dict[str, Server], sides: dict[str, int], count: int) -> dict[s
     seen: set[tuple[str, str]] = set()
     for name, server in servers.items():
         for kind in ("tiles", "attention"):
-            server.get(f"{kind}/{server.number}/0/0/0?task=0")
+            server.get(f"{kind}/{server.id}/0/0/0?task=0")
         memory[name] = [server.megabytes("VmHWM")]
     for step, (below, at) in enumerate(tour(sides, count)):
         for kind in ("tiles", "attention"):
             places = {
-                n: f"{s.number}/{s.zoom - below}/{at[n][0]}/{at[n][1]}" for n, s in servers.items()
+                n: f"{s.id}/{s.zoom - below}/{at[n][0]}/{at[n][1]}" for n, s in servers.items()
             }
             took = {n: s.seconds(f"{kind}/{places[n]}?task=0") for n, s in servers.items()}
             if not any((kind, place) in seen for place in places.values()):
@@ -131,22 +130,22 @@ def pan(servers: dict[str, Server], sides: dict[str, int], count: int) -> dict[s
     }
 
     return {
-        "tiles of each": count,
+        "tiles of each slide": count,
         "pixels, big / small": (sides["big"] / sides["small"]) ** 2,
-        "pairs that count": len(times["tiles", "big"]),
+        "counted pairs": len(times["tiles", "big"]),
         "median time of an image tile, big / small": round(ratios["tiles"], 3),
         "median time of an attention tile, big / small": round(ratios["attention"], 3),
-        "peak MB at the start, half-way and at the end": {
+        "peak MB at the start, halfway and at the end": {
             n: [round(m) for m in found] for n, found in memory.items()
         },
-        "peak half-way and at the end / at the start": {
+        "peak halfway and at the end / at the start": {
             n: [round(m / start, 3) for m in later] for n, (start, *later) in memory.items()
         },
     }
 
 
 def serve_slide(run: Path, slide: Path) -> None:
-    """The viewer, with attention that no model computed: the look itself is not measured here."""
+    """Serve the viewer with random attention: the prediction itself is not measured here."""
     from ips.images import open_image
     from ips.predictor import load
     from ips.viewer import Library, serve
@@ -172,31 +171,33 @@ def serve_slide(run: Path, slide: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Pan through a slide and watch time and memory.")
+    parser = argparse.ArgumentParser(description="Pan through a slide and measure time and memory.")
     parser.add_argument("--folder", type=Path, default=Path("runs/gigapixel"))
-    parser.add_argument("--side", type=int, default=131_072, help="of the slide in pixels")
-    parser.add_argument("--tiles", type=int, default=1000, help="of each kind and slide")
+    parser.add_argument("--side", type=int, default=131_072, help="Side of the slide in pixels")
+    parser.add_argument(
+        "--tiles", type=int, default=1000, help="Number of tiles of each kind and slide"
+    )
     parser.add_argument("--serve", nargs=2, type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.serve:
-        serve_slide(*given.serve)
+    args = parser.parse_args()
+    if args.serve:
+        serve_slide(*args.serve)
         return
-    folder: Path = given.folder
+    folder: Path = args.folder
     folder.mkdir(parents=True, exist_ok=True)
     run = make_model(folder)
-    sides = {"big": given.side, "small": SMALL}
+    sides = {"big": args.side, "small": SMALL}
     slides = {name: folder / f"slide-{side}.tif" for name, side in sides.items()}
     for name, slide in slides.items():
         if not slide.exists():
             print(f"writing {slide}", file=sys.stderr)
             write_slide(slide, side=sides[name])
     servers: dict[str, Server] = {}
-    with tempfile.TemporaryDirectory() as copy:  # of the run, for what is made up
+    with tempfile.TemporaryDirectory() as copy:  # of the run, for the random attention
         shutil.copy(run / "model.safetensors", copy)
         try:
             for name, slide in slides.items():
                 servers[name] = Server(Path(copy), slide)
-            print(json.dumps(pan(servers, sides, given.tiles), indent=2))
+            print(json.dumps(pan(servers, sides, args.tiles), indent=2))
         finally:
             for server in servers.values():
                 server.process.terminate()

@@ -1,10 +1,10 @@
-"""Predict on a slide of 16 gigapixels, watch its memory, interrupt it once and let it go on.
+"""Predict a slide of 16 gigapixels, measure the memory, interrupt it once and resume it.
 
     python benchmarks/predict_gigapixel.py                       # in runs/gigapixel
     python benchmarks/predict_gigapixel.py --side 16384          # a smaller slide, to try it
 
-Makes what is missing: the slide, and a small model trained on a few small slides for one epoch
-(what it answers means nothing; how much it takes does). Linux only, for it reads /proc.
+Missing files are created: the slide, and a small model trained on a few small slides for one epoch
+(its predictions mean nothing, its cost does). Linux only, because it reads /proc.
 """
 
 from __future__ import annotations
@@ -35,42 +35,42 @@ tasks:
 
 
 @dataclass(frozen=True)
-class Watched:
-    """How a command went: its exit code, seconds, and peak of resident memory in bytes."""
+class Measured:
+    """Exit code, seconds and peak resident bytes of a command."""
 
     code: int
     seconds: float
     peak: int
 
 
-def watched(command: list[str], *, output: Path, stop_after: float | None = None) -> Watched:
-    """Run a command; ``stop_after`` so many seconds press Ctrl-C."""
-    begun, peak, stopped = time.monotonic(), 0, False
-    # Started in the background, we may be deaf to Ctrl-C ourselves: the command must not be.
-    hear = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+def measure(command: list[str], *, output: Path, stop_after: float | None = None) -> Measured:
+    """Run a command; send Ctrl-C after ``stop_after`` seconds."""
+    started, peak, stopped = time.monotonic(), 0, False
+    # A process in the background may ignore Ctrl-C; the command must not inherit that.
+    accept_interrupt = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
     with (
         output.open("w") as file,
-        subprocess.Popen(command, stdout=file, preexec_fn=hear) as process,
+        subprocess.Popen(command, stdout=file, preexec_fn=accept_interrupt) as process,
     ):
         while process.poll() is None:
             peak = max(peak, _peak(process.pid))
-            if stop_after is not None and not stopped and time.monotonic() - begun > stop_after:
+            if stop_after is not None and not stopped and time.monotonic() - started > stop_after:
                 process.send_signal(signal.SIGINT)
                 stopped = True
             time.sleep(0.1)
-    return Watched(process.returncode, time.monotonic() - begun, peak)
+    return Measured(process.returncode, time.monotonic() - started, peak)
 
 
 def _peak(pid: int) -> int:
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except FileNotFoundError:  # it has just ended
+    except FileNotFoundError:  # it has just exited
         return 0
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
 
 
 def make_model(folder: Path) -> Path:
-    """A run folder of a model for slides, trained if it is not there."""
+    """Run folder of a model for slides, trained if it is missing."""
     run = folder / "run"
     if not (run / "model.safetensors").exists():
         rows = ["path,kind,split"]
@@ -86,38 +86,40 @@ def make_model(folder: Path) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Predict on 16 gigapixels and watch the memory.")
+    parser = argparse.ArgumentParser(description="Predict 16 gigapixels and measure the memory.")
     parser.add_argument("--folder", type=Path, default=Path("runs/gigapixel"))
-    parser.add_argument("--side", type=int, default=131_072, help="of the slide in pixels")
-    parser.add_argument("--stop-after", type=float, default=60, help="seconds to the interruption")
-    given = parser.parse_args()
-    folder: Path = given.folder
+    parser.add_argument("--side", type=int, default=131_072, help="Side of the slide in pixels")
+    parser.add_argument(
+        "--stop-after", type=float, default=60, help="Seconds until the interruption"
+    )
+    args = parser.parse_args()
+    folder: Path = args.folder
     folder.mkdir(parents=True, exist_ok=True)
     run = make_model(folder)
-    slide = folder / f"slide-{given.side}.tif"
+    slide = folder / f"slide-{args.side}.tif"
     if not slide.exists():
         print(f"writing {slide}")
-        write_slide(slide, side=given.side)
-    shutil.rmtree(run / "unfinished", ignore_errors=True)  # of an earlier measurement
+        write_slide(slide, side=args.side)
+    shutil.rmtree(run / "unfinished", ignore_errors=True)  # from an earlier measurement
     command = [*IPS, "predict", str(run), str(slide), "--json"]
-    whole = watched(command, output=folder / "whole.json")
-    first = watched(command, output=folder / "first.json", stop_after=given.stop_after)
+    whole = measure(command, output=folder / "whole.json")
+    first = measure(command, output=folder / "first.json", stop_after=args.stop_after)
     kept = sum(path.stat().st_size for path in (run / "unfinished").glob("*"))
-    second = watched(command, output=folder / "resumed.json")
+    second = measure(command, output=folder / "resumed.json")
     same = (folder / "whole.json").read_text() == (folder / "resumed.json").read_text()
     found = {
-        "side": given.side,
+        "side": args.side,
         "patches": json.loads((folder / "whole.json").read_text())[0]["patches"],
         "whole": asdict(whole),
         "interrupted": asdict(first),
         "bytes kept": kept,
         "resumed": asdict(second),
-        "same answer": same,
+        "same prediction": same,
     }
     (folder / "gigapixel.json").write_text(json.dumps(found, indent=2) + "\n")
     print(json.dumps(found, indent=2))
     if whole.code or second.code or first.code != 130 or not same:
-        sys.exit("not as it should be: the codes are 0, 130 and 0, and both answers are the same")
+        sys.exit("failed: expected the exit codes 0, 130 and 0, and two equal predictions")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The progress bar of everything that takes long."""
+"""The progress bar of long-running commands."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rich.progress import (
 
 
 def progress_bar(console: Console, *, transient: bool = False) -> Progress:
-    """A bar that shows what is done, the time it took and the time left; then it may vanish.
+    """A progress bar with count, elapsed and remaining time; a ``transient`` bar disappears.
 
-    Its words are taken as they are: a file may be called ``scan[old].png``.
+    Text is not parsed as markup: a file may be called ``scan[old].png``.
     """
     return Progress(
         TextColumn("{task.description}", markup=False),

@@ -149,7 +149,6 @@ export function showPatches() {
   if (!page.map || !answer) return;
   const patches = sortedPatches();
   $("gallery").append(...patches.slice(0, MAX_PATCHES).map(galleryItem));
-  $("gallery").classList.toggle("small", answer.extent < 100);
   if ($("outlines").checked) patches.reverse().forEach((patch) => addRectangle(patch, 1.5, page.layers.outlines));
 }
 
