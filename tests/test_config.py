@@ -7,7 +7,14 @@ import pytest
 import yaml
 
 from ips.config import METHODS, Config, RoadSignsConfig, TableConfig, TaskConfig, TrafficSignsConfig
-from ips.config_io import describe, override, parse_config, read_yaml, write_yaml
+from ips.config_io import (
+    describe,
+    override,
+    parse_config,
+    parse_saved_config,
+    read_yaml,
+    write_yaml,
+)
 from ips.errors import ConfigError
 from ips.recipes import read_recipe, recipe_names, recipe_path
 
@@ -136,3 +143,16 @@ def test_a_misspelt_recipe_gets_a_suggestion() -> None:
         read_recipe("megapixel-mnits")
     with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read"):
         read_recipe("nowhere.yaml")
+
+
+@pytest.mark.parametrize("method", ["deepmil", "deepmil-plus", "ips-deepmil"])
+def test_gated_attention_has_one_switch(method: str) -> None:
+    assert parse_config({"method": method, **TASKS}, source="a").aggregate.name == "gated-attention"
+    contradiction = {"method": method, "aggregate": {"name": "cross-attention"}, **TASKS}
+    with pytest.raises(
+        ConfigError, match=f"cross-attention with method={method}, which uses gated"
+    ):
+        parse_config(contradiction, source="a")
+    # earlier versions stored the default name, which had no effect on these methods
+    saved = parse_saved_config(contradiction, source="run")
+    assert saved.aggregate.name == "gated-attention"

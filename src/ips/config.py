@@ -239,13 +239,16 @@ class TaskConfig(_Section):
         return self
 
 
+GATED = "gated-attention"
+
 # Defaults that differ from those of the sections, by method.
-_METHOD_DEFAULTS: dict[Any, dict[str, dict[str, Any]]] = {
-    "deepmil": {"select": {"keep": None}, "aggregate": {"hidden": 128}},
+METHOD_DEFAULTS: dict[Any, dict[str, dict[str, Any]]] = {
+    "deepmil": {"select": {"keep": None}, "aggregate": {"name": GATED, "hidden": 128}},
     "deepmil-plus": {
         "select": {"keep": None},
-        "aggregate": {"hidden": 1024, "head": [2048, 512]},
+        "aggregate": {"name": GATED, "hidden": 1024, "head": [2048, 512]},
     },
+    "ips-deepmil": {"aggregate": {"name": GATED}},
 }
 
 
@@ -268,13 +271,22 @@ class Config(_Section):
     @model_validator(mode="before")
     @classmethod
     def _method_defaults(cls, values: Any) -> Any:
-        defaults = _METHOD_DEFAULTS.get(values.get("method")) if isinstance(values, Mapping) else {}
+        defaults = METHOD_DEFAULTS.get(values.get("method")) if isinstance(values, Mapping) else {}
         result = values
         for section, keys in (defaults or {}).items():
             given = result.get(section, {})
             if isinstance(given, Mapping):
                 result = {**result, section: {**keys, **given}}
         return result
+
+    @model_validator(mode="after")
+    def _aggregator_of_the_method(self) -> Config:
+        if self.method in METHOD_DEFAULTS and self.aggregate.name != GATED:
+            raise ValueError(
+                f"aggregate.name={self.aggregate.name} with method={self.method}, which uses "
+                f"{GATED}: leave out aggregate.name, or use method=ips"
+            )
+        return self
 
     @model_validator(mode="after")
     def _readout_is_a_task(self) -> Config:

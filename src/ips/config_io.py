@@ -10,7 +10,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from ips.config import AnyDataConfig, Config, TaskConfig
+from ips.config import GATED, METHOD_DEFAULTS, AnyDataConfig, Config, TaskConfig
 from ips.errors import ConfigError
 from ips.files import write_text
 
@@ -21,6 +21,13 @@ def parse_config(values: Mapping[str, Any], *, source: str) -> Config:
         return Config.model_validate(values)
     except ValidationError as error:
         raise ConfigError(f"{source}: {_sentence(error)}") from error
+
+
+def parse_saved_config(values: Mapping[str, Any], *, source: str) -> Config:
+    """Validate the config of a run folder, also of one that an earlier version wrote."""
+    if values.get("method") in METHOD_DEFAULTS:  # up to 0.1 these methods ignored aggregate.name
+        values = {**values, "aggregate": {**values.get("aggregate", {}), "name": GATED}}
+    return parse_config(values, source=source)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -230,6 +230,7 @@ def test_deepmil_is_deepmil_without_being_told() -> None:
     for method, hidden, head in (("deepmil", 128, []), ("deepmil-plus", 1024, [2048, 512])):
         own = parse_config({"method": method, "tasks": {"a": {}}}, source="x")
         assert (own.select.keep, own.aggregate.hidden, own.aggregate.head) == (None, hidden, head)
+        assert own.aggregate.name == "gated-attention"
         assert parse_config(own.model_dump(mode="json"), source="y") == own
     asked = {"method": "deepmil", "select": {"keep": 9}, "tasks": {"a": {}}}
     assert parse_config(asked, source="x").select.keep == 9

@@ -276,7 +276,7 @@ def build_model(config: Config) -> Net:
 
 def _aggregator(config: Config, dim: int) -> Aggregator:
     aggregate = config.aggregate
-    if aggregate.name == "gated-attention" or "deepmil" in config.method:
+    if aggregate.name == "gated-attention":
         return GatedAttention(dim, tokens=len(config.tasks), hidden=aggregate.hidden)
     return CrossAttentionTransformer(
         dim,

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from ips.config import Config
-from ips.config_io import parse_config, read_yaml, write_yaml
+from ips.config_io import parse_saved_config, read_yaml, write_yaml
 from ips.files import write_text
 from ips.models import Net
 from ips.progress import progress_bar
@@ -68,7 +68,7 @@ def train(
     data = data or build_data(config)
     config = resolve(config, data)
     if started:
-        then = parse_config(read_yaml(folder.config), source=str(folder.config))
+        then = parse_saved_config(read_yaml(folder.config), source=str(folder.config))
         folder.check_settings(_flat_settings(config), _flat_settings(then))
     if folder.model.is_file():
         return load_model(run)

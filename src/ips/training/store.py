@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from ips.config import Config
-from ips.config_io import parse_config
+from ips.config_io import parse_saved_config
 from ips.errors import RunError
 from ips.files import atomic_path
 from ips.models import Net
@@ -58,7 +58,7 @@ def load_model(run: Path) -> TrainedModel:
         raise RunError(f"{folder.model}: damaged ({error}); train the run again") from error
     if "config" not in header:
         raise RunError(f"{folder.model}: has no config in its header, so it was not written by ips")
-    config = parse_config(json.loads(header["config"]), source=str(folder.model))
+    config = parse_saved_config(json.loads(header["config"]), source=str(folder.model))
     # The trained weights replace the pretrained ones, whose file may be gone.
     start = config.encoder.model_copy(update={"weights": Path("none")})
     net = build_model(config.model_copy(update={"encoder": start}))
