@@ -1,4 +1,4 @@
-"""`ips bench`: time and memory compared with the paper's algorithm as published."""
+"""`ips bench`: speed and memory relative to the published algorithm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ips.bench.report import Report
 
 bench = typer.Typer(
-    help="Measure time and memory as ratios to the published algorithm.", no_args_is_help=True
+    help="Measure speed and memory relative to the published algorithm.", no_args_is_help=True
 )
 app.add_typer(bench, name="bench")
 
@@ -26,7 +26,7 @@ Quick = Annotated[
     bool, Option("--quick", help="Use tiny sizes for a test; the numbers mean nothing")
 ]
 Rounds = Annotated[int, Option(min=1, help="Number of timed runs")]
-Device = Annotated[str | None, Option(help="cpu or cuda; the GPU by default, if available")]
+Device = Annotated[str | None, Option(help="Device, cpu or cuda; the GPU by default, if available")]
 _OUT = Path("runs/bench")
 
 
@@ -85,7 +85,7 @@ def memory(
     ] = "1000,2000,4000,6000,8000,10000",
     arm: Annotated[
         list[str] | None,
-        Option(help="One of eager, sequential, lazy, cnn; repeatable, all by default"),
+        Option(help="Arm to measure: eager, sequential, lazy or cnn; repeatable, all by default"),
     ] = None,
     batch: Annotated[int, Option(min=1, help="Number of images of a step; 16 in the paper")] = 4,
     width: Annotated[int, Option(min=1, help="Number of channels of the first encoder stage")] = 64,
@@ -122,7 +122,7 @@ def read(
     side: Annotated[int, Option(min=1024, help="Side of the image in pixels")] = 4096,
     patch: Annotated[int, Option(min=2, max=1024, help="Side of a patch in pixels")] = 128,
 ) -> None:
-    """Measure the patches per second of every image reader, and the gain from reading ahead."""
+    """Measure the patches per second of every image reader, with and without reading ahead."""
     report = api.bench_read(side=side, patch=patch, rounds=rounds, quick=quick, log=print_message)
     _save(report, out)
 

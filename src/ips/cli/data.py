@@ -40,11 +40,11 @@ def megapixel_mnist(
     ] = None,
     png: Annotated[int, Option(min=0, help="Number of test images to write as PNG files too")] = 0,
 ) -> None:
-    """Place five digits among noise on large images; sizes and counts of the paper by default."""
-    from ips.data.synthetic.megapixel_mnist_files import (
-        save_megapixel_mnist,
-        write_png_files,
-    )
+    """Generate megapixel MNIST: five digits among noise on large images.
+
+    Sizes and counts are those of the paper by default.
+    """
+    from ips.data.synthetic.megapixel_mnist_files import save_megapixel_mnist, write_png_files
 
     with _progress(train + test, "images") as progress:
         save_megapixel_mnist(
@@ -74,9 +74,10 @@ def road_signs(
     test: TestImages = 400,
     seed: PlacementSeed = 0,
 ) -> None:
-    """Draw road scenes with a small speed limit sign or none, with labels and sign positions.
+    """Generate road scenes with one small speed limit sign or none.
 
-    The same command continues an interrupted run.
+    Labels and sign positions are written with the images. The same command continues an
+    interrupted run.
     """
     from ips.data.synthetic.road_files import write_road_signs
 
@@ -102,7 +103,10 @@ def traffic_signs(
         ),
     ] = None,
 ) -> None:
-    """Download the photographs of Swedish roads. The same command continues a download."""
+    """Download the photographs of Swedish traffic signs.
+
+    The same command continues an interrupted download.
+    """
     from ips.data.traffic_signs import TrafficSigns, download_traffic_signs
     from ips.progress import progress_bar
 
@@ -130,9 +134,9 @@ def tissue_slides(
     side: Annotated[int, Option(help="Side of a slide in pixels, a multiple of 256")] = 4096,
     seed: PlacementSeed = 0,
 ) -> None:
-    """Draw slides of stained tissue, half of them with a few abnormal nuclei, and their outlines.
+    """Generate slides of stained tissue, half of them with a few abnormal nuclei.
 
-    The same command continues an interrupted run.
+    Outlines of the abnormal nuclei are written too. The same command continues an interrupted run.
     """
     from ips.data.synthetic.tissue_slides import MPP, write_tissue_slides
 
@@ -157,9 +161,10 @@ def camelyon16(
     ] = None,
     out: Annotated[Path, Option(metavar="CSV", help="Table to write")] = Path("camelyon16.csv"),
 ) -> None:
-    """Write a table of CAMELYON16 to train on: labels, official split, known errors corrected.
+    """Write a CSV of the CAMELYON16 slides to train on.
 
-    Get the slides from https://camelyon17.grand-challenge.org/Data/.
+    It has the labels and the official split, with known errors corrected. Get the slides from
+    https://camelyon17.grand-challenge.org/Data/.
     """
     from ips.data.camelyon16 import camelyon16_table, write_table
 

@@ -17,7 +17,8 @@ from ips.cli.options import Scale, Settings
 @report_errors
 def experiment(
     name: Annotated[
-        str | None, Argument(help="Name of an experiment; without it, all are listed")
+        str | None,
+        Argument(metavar="NAME", help="Name of an experiment; all are listed without it"),
     ] = None,
     scale: Annotated[
         Scale, Option(help="Scale of the recipes: for a laptop, or as in the paper")
@@ -45,7 +46,10 @@ def experiment(
         Option(metavar="DIR", help="Output folder; runs/experiments/NAME-SCALE by default"),
     ] = None,
 ) -> None:
-    """Reproduce a table or figure of the paper. The same command continues an interrupted run."""
+    """Reproduce a table or figure of the paper.
+
+    The same command continues an interrupted experiment.
+    """
     if name is None:
         from ips.experiments import EXPERIMENTS
 

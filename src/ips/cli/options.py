@@ -9,13 +9,15 @@ from typer import Argument, Option
 
 Scale = Literal["laptop", "paper"]
 
+Recipe = Annotated[
+    str,
+    Argument(metavar="RECIPE_OR_YAML", help="Name of a recipe (see `ips recipes`), or a YAML file"),
+]
 RunFolder = Annotated[Path, Argument(metavar="RUN", help="Run folder of a trained model")]
 Images = Annotated[
-    list[str], Argument(metavar="IMAGE...", help="Image files, slides or feature files")
+    list[str], Argument(metavar="IMAGE", help="Image files, slides or feature files")
 ]
-Slides = Annotated[
-    list[Path], Argument(metavar="SLIDES...", help="Slide files, or folders of slides")
-]
+Slides = Annotated[list[Path], Argument(metavar="SLIDE", help="Slide files, or folders of slides")]
 OutFolder = Annotated[Path, Option(metavar="DIR", help="Output folder")]
 NewFolder = Annotated[Path, Argument(metavar="FOLDER", help="Output folder")]
 
@@ -41,18 +43,11 @@ Coords = Annotated[
         "these patches are read",
     ),
 ]
-PatchSize = Annotated[
-    int | None,
-    Option(
-        min=1,
-        help="Side of a patch in pixels at the resolution that is read; by default as stored in "
-        "--coords, or 256",
-    ),
-]
+_SIZE_HELP = "Side of a patch in pixels as it is read; by default as stored in --coords, or 256"
+PatchSize = Annotated[int | None, Option(min=1, help=_SIZE_HELP)]
+TrainPatchSize = Annotated[int | None, Option(min=4, help=_SIZE_HELP)]
 Level = Annotated[int | None, Option(min=0, help="Pyramid level to read; 0 by default")]
 Mpp = Annotated[float | None, Option(help="Micrometres per pixel to read at, instead of a level")]
 Magnification = Annotated[
     float | None, Option(help="Magnification to read at, such as 20, instead of a level")
 ]
-Stages = Annotated[int | None, Option(min=1, max=4, help="Number of ResNet stages to keep")]
-Width = Annotated[int | None, Option(min=1, help="Number of channels of the first ResNet stage")]

@@ -115,7 +115,7 @@ def report(
         int, Option(min=1, max=20, help="Number of correct and of wrong test images to show, each")
     ] = 4,
 ) -> None:
-    """Write an HTML page about a run: scores with intervals, confusion, calibration, examples.
+    """Write an HTML report of a run: scores, confusion matrices, calibration, examples.
 
     The predictions for the test images are kept in RUN/predictions.csv, so that another report of
     the same model is fast.
@@ -129,7 +129,7 @@ def report(
 def view(
     run: RunFolder,
     images: Annotated[
-        list[Path], Argument(metavar="IMAGE...", help="Image files, or folders of images")
+        list[Path], Argument(metavar="IMAGE", help="Image files, or folders of images")
     ],
     annotations: Annotated[
         Path | None,
@@ -142,7 +142,7 @@ def view(
     port: Annotated[int, Option(min=0, max=65535, help="Port of the page; 0 picks a free one")] = 0,
     browser: Annotated[bool, Option(help="Open the page in a browser")] = True,
 ) -> None:
-    """Show images in the browser with the attention and the predictions of a trained model.
+    """Explore images in the browser, with predictions and attention of a trained model.
 
     The page can be reached only from this machine, and only by its full address. Images are
     processed in the background; the results are kept in the run folder.

@@ -10,7 +10,7 @@ from typer import Argument, Option
 from ips import api
 from ips.cli.allocator import keep_freed_memory
 from ips.cli.app import app, err, interrupt_hint, print_message, report_errors, skip_errors_hint
-from ips.cli.options import Coords, Level, Magnification, Mpp, PatchSize, Resume, SkipErrors
+from ips.cli.options import Coords, Level, Magnification, Mpp, Resume, SkipErrors, TrainPatchSize
 
 
 @app.command()
@@ -19,7 +19,7 @@ def pretrain(
     data: Annotated[
         list[Path],
         Argument(
-            metavar="DATA...",
+            metavar="DATA",
             help="Images or slides, folders of them, or CSV files with a path column",
         ),
     ],
@@ -30,7 +30,7 @@ def pretrain(
     ] = "resnet50",
     stages: Annotated[int, Option(min=1, max=4, help="Number of encoder stages")] = 4,
     width: Annotated[int, Option(min=1, help="Number of channels of the first encoder stage")] = 64,
-    patch_size: PatchSize = None,
+    patch_size: TrainPatchSize = None,
     level: Level = None,
     mpp: Mpp = None,
     magnification: Magnification = None,
@@ -40,9 +40,7 @@ def pretrain(
     epochs: Annotated[
         int, Option(min=1, help="Number of epochs; a tenth of them, at most 10, are warm-up")
     ] = 500,
-    batch: Annotated[
-        int, Option(min=1, help="Number of patches of a step, on all devices together")
-    ] = 256,
+    batch: Annotated[int, Option(min=1, help="Batch size, over all devices")] = 256,
     optimizer: Annotated[
         Literal["lars", "adamw"],
         Option(help="Optimizer: lars as published, adamw for small batches"),
@@ -57,7 +55,7 @@ def pretrain(
     hidden: Annotated[
         int, Option(min=1, help="Number of hidden units of projector and predictor")
     ] = 4096,
-    projection: Annotated[int, Option(min=1, help="Size of the projection")] = 256,
+    projection: Annotated[int, Option(min=1, help="Size of the projected embedding")] = 256,
     seed: Annotated[
         int, Option(min=0, max=2**31, help="Random seed of weights, patches and views")
     ] = 0,
@@ -108,7 +106,7 @@ def pretrain(
     with interrupt_hint(hint), skip_errors_hint(skip_errors=skip_errors):
         file = api.pretrain(
             settings,
-            run,
+            run=run,
             resume=resume,
             devices=devices,
             workers=workers,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from typer import Argument, Option
+from typer import Option
 
 from ips.cli.app import app, print_table, report_errors
-from ips.cli.options import Scale
+from ips.cli.options import Recipe, Scale
 
 recipes = typer.Typer()
 app.add_typer(recipes, name="recipes", invoke_without_command=True)
@@ -33,7 +33,7 @@ def list_recipes(context: typer.Context) -> None:
 @recipes.command()
 @report_errors
 def show(
-    recipe: Annotated[str, Argument(help="Name of a recipe, or a YAML file")],
+    recipe: Recipe,
     scale: Annotated[Scale | None, Option(help="Scale of the recipe; laptop by default")] = None,
 ) -> None:
     """Print every setting with its help: `ips recipes show megapixel-mnist > mine.yaml`."""

@@ -37,9 +37,7 @@ app.add_typer(slides, name="slides")
 def tissue(
     paths: options.Slides,
     out: options.OutFolder,
-    patch_size: Annotated[
-        int, Option(help="Side of a patch in pixels at the resolution that is read")
-    ] = 256,
+    patch_size: Annotated[int, Option(help="Side of a patch in pixels as it is read")] = 256,
     mpp: options.Mpp = None,
     magnification: options.Magnification = None,
     level: options.Level = None,
@@ -100,8 +98,12 @@ def features(
             "hub:OWNER/REPO, or none for an untrained encoder"
         ),
     ] = None,
-    stages: options.Stages = None,
-    width: options.Width = None,
+    stages: Annotated[
+        int | None, Option(min=1, max=4, help="Number of ResNet stages to keep")
+    ] = None,
+    width: Annotated[
+        int | None, Option(min=1, help="Number of channels of the first ResNet stage")
+    ] = None,
     mean: Annotated[
         str | None, Option(help="Mean of pixels between 0 and 1, such as 0.5 or 0.5,0.5,0.5")
     ] = None,
@@ -124,7 +126,7 @@ def features(
     ] = "float16",
     skip_errors: options.SkipErrors = False,
 ) -> None:
-    """Encode the patches of slides, and store their features in one HDF5 file for each slide.
+    """Encode the patches of slides, and store the features, one HDF5 file per slide.
 
     Finished slides are skipped, and failed ones are tried again. Several processes can run the same
     command, also on other machines (torchrun, a job array): they share the slides through DIR.
@@ -165,7 +167,7 @@ def status(
     folder: Annotated[Path, Argument(metavar="DIR", help="Output folder of `ips slides features`")],
     paths: Annotated[
         list[Path] | None,
-        Argument(metavar="SLIDES...", help="Slide files or folders of slides, to count those left"),
+        Argument(metavar="SLIDE", help="Slide files, or folders of slides, to count those left"),
     ] = None,
 ) -> None:
     """Show which slides of `ips slides features` are done, failed, in progress or left."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, Option
+from typer import Option
 
 from ips import api
 from ips.cli.allocator import keep_freed_memory
 from ips.cli.app import app, err, interrupt_hint, print_message, print_table, report_errors
-from ips.cli.options import Resume, RunFolder, Scale, Settings
+from ips.cli.options import Recipe, Resume, RunFolder, Scale, Settings
 
 if TYPE_CHECKING:
     from ips.api import Evaluation
@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 @app.command()
 @report_errors
 def train(
-    recipe: Annotated[
-        str,
-        Argument(
-            metavar="RECIPE_OR_YAML", help="Name of a recipe (see `ips recipes`), or a YAML file"
-        ),
-    ],
+    recipe: Recipe,
     scale: Annotated[
         Scale | None, Option(help="Scale of a recipe: for a laptop (default), or as in the paper")
     ] = None,

@@ -33,10 +33,10 @@ _COMPARED = 2048
 
 def pretrain(
     settings: Settings,
-    run: Path,
     *,
+    run: str | Path,
     resume: bool = False,
-    console: Console,
+    console: Console | None = None,
     devices: int = 1,
     workers: int = 0,
     skip_errors: bool = False,
@@ -50,17 +50,21 @@ def pretrain(
         settings: data and hyper-parameters.
         run: path of the run folder.
         resume: continue the run in the folder, if there is one.
-        console: console for the progress bar and the skipped slides.
+        console: console for the progress bar and the skipped slides; silent by default.
         devices: number of GPUs, or of processes without a GPU.
         workers: number of processes per device that read patches.
         skip_errors: skip slides that cannot be opened and patches that cannot be read.
 
     Returns:
         Path of the encoder; None in the processes of all devices but the first.
+
+    >>> pretrain(Settings(data=(Path("slides"),)), run="runs/byol")  # doctest: +SKIP
+    PosixPath('runs/byol/encoder.safetensors')
     """
     check(settings, devices=devices)
-    if getattr(rank_zero_only, "rank", 0):  # only the first device prints
-        console = Console(quiet=True)
+    first = not getattr(rank_zero_only, "rank", 0)  # only the first device prints
+    console = console if console and first else Console(quiet=True)
+    run = Path(run)
     folder = RunFolder(run)
     started = folder.has_run(resume=resume)
     resolution = Resolution(
