@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ips.errors import PatchError
 from ips.patches.feature_writer import FeatureWriter
-from ips.patches.features import FeatureBag, check_widths, groups, open_features, read_rows
+from ips.patches.features import FeatureBag, check_widths, open_features, read_rows
 from ips.patches.layouts import FORMAT, VERSION
 from ips.patches.source import PatchSource
 from tests.patches.feature_files import FEATURES, LAYOUTS, PIXELS, RANDOM, D, N, open_layout
@@ -92,10 +92,8 @@ def test_attributes_are_plain(folder: Path) -> None:
 
 def test_paper_layout_is_addressed_by_slide(folder: Path) -> None:
     path = folder / "paper.h5"
-    assert groups(path) == ["normal_001", "tumor_001"]
-    bags = [open_features(f"{path}::{slide}") for slide in groups(path)]
-    assert [bag.label for bag in bags] == [0, 1]
-    assert open_layout(folder, "clam").label is None
+    bags = [open_features(f"{path}::{slide}") for slide in ("normal_001", "tumor_001")]
+    assert [bag.attributes["label"] for bag in bags] == [0, 1]
 
 
 def test_micrometres_need_a_resolution_only_for_coordinates(folder: Path) -> None:
@@ -263,8 +261,6 @@ def test_groups_that_are_not_there(folder: Path) -> None:
         open_features(folder / "paper.h5", group="x")
     with pytest.raises(PatchError, match=r"2 slides.*as in paper\.h5::normal_001"):
         open_features(folder / "paper.h5")
-    with pytest.raises(PatchError, match=r"clam\.h5: no group with img and pos"):
-        groups(folder / "clam.h5")
 
 
 def test_one_width_per_folder(folder: Path, tmp_path: Path) -> None:

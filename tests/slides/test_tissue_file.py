@@ -67,7 +67,7 @@ def test_a_slide_without_tissue_is_stored_too(tmp_path: Path) -> None:
 def test_a_file_that_does_not_fit_is_told(tmp_path: Path) -> None:
     path, found = stored(tmp_path)
     image = found.patches.image
-    with pytest.raises(PatchError, match="about a slide of 400 x 330 px"):
+    with pytest.raises(PatchError, match="of a slide of 400 x 330 px"):
         load_tissue(path, Pyramid([noise(240, 1)]))
     with pytest.raises(PatchError, match="does not exist"):
         load_tissue(tmp_path / "none.h5", image)

@@ -29,6 +29,9 @@ _PLAIN_ALPHA = 2
 class TiffLevel:
     """The pages of one level: a single page, or one per channel.
 
+    ``tile`` is the size of a tile or strip (None if nothing needs decoding), ``row_bytes`` the size
+    of one decoded row of tiles, and ``channels`` 1 for grey and 3 for colour.
+
     Args:
         pages: pages of tifffile.
         size: width and height of the image, smaller than the page if that is padded.
@@ -47,6 +50,7 @@ class TiffLevel:
         self._name = name
         page = self._page = pages[0].keyframe
         self._samples = len(pages) * page.samplesperpixel
+        self.channels = 1 if page.photometric in _GREY and self._samples < 3 else 3
         self._refuse_unreadable()
         if page.is_tiled:
             self._segment: Size = page.tilewidth, page.tilelength
@@ -61,28 +65,14 @@ class TiffLevel:
         # Uncompressed contiguous bytes are memory-mapped, however large the strips are.
         self._plain = all(p.is_memmappable for p in pages)
         self._maps: list[Pixels] | None = None
+        self.tile = None if self._plain else self._segment
+        self.row_bytes = int(self._columns * width * height) * self.channels
         if not self._plain and width * height > MAX_PIXELS:
             raise ImageError(
                 f"{name} stores {width} x {height} px of level {number} in one piece, which can "
                 "only be decoded whole: convert it to a tiled TIFF"
             )
         page.init_decode()  # its first call is not thread-safe
-
-    @property
-    def tile(self) -> Size | None:
-        """Width and height of a tile or strip, None if nothing needs decoding."""
-        return None if self._plain else self._segment
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one decoded row of tiles."""
-        width, height = self._segment
-        return int(self._columns * width * height) * self.channels
-
-    @property
-    def channels(self) -> int:
-        """1 for grey, 3 for colour."""
-        return 1 if self._page.photometric in _GREY and self._samples < 3 else 3
 
     def read(
         self, location: tuple[int, int], size: Size, *, cache: TileCache, lock: RLock

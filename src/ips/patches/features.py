@@ -69,7 +69,8 @@ class FeatureBag(PatchSource):
             raise PatchError(f"{self.name}: mpp={mpp}, expected micrometres per pixel above 0")
         with _hdf5_lock, _opened(self.path) as file:
             self.layout = layouts.inspect(file, group=group, name=self.name)
-        self.mpp: float | None = mpp or self.layout.attributes.get("mpp")
+        self.attributes = self.layout.attributes  # encoder, patch size and so on
+        self.mpp: float | None = mpp or self.attributes.get("mpp")
         self.shape = (self.layout.width,)
         side = self.layout.side
         if side is not None and self.layout.microns is not None:
@@ -77,17 +78,6 @@ class FeatureBag(PatchSource):
         self.extent = None if side is None else round(side)
         self._file: h5py.File | None = None
         self._process = -1
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """Attributes that the extracting tool stored: encoder, patch size and so on."""
-        return self.layout.attributes
-
-    @property
-    def label(self) -> int | None:
-        """Class of the slide, in a file of the paper's authors."""
-        label = self.attributes.get("label") if self.layout.kind == "ips-paper" else None
-        return None if label is None else int(label)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -173,15 +163,6 @@ def split_address(path: str | Path) -> tuple[Path, str | None]:
     """
     file, _, group = str(path).partition("::")
     return Path(file), group or None
-
-
-def groups(path: str | Path) -> list[str]:
-    """List the slides in a file of the paper's authors, one group each."""
-    with _hdf5_lock, _opened(Path(path)) as file:
-        found = layouts.slides(file)
-    if not found:
-        raise PatchError(f"{Path(path).name}: no group with img and pos: open it without a group")
-    return found
 
 
 def check_widths(sources: Iterable[PatchSource]) -> int:

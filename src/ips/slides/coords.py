@@ -87,7 +87,7 @@ def slide_patches(
             f"{file}: coordinates lie outside {path.name}, which has {width} x {height} px: the "
             "file belongs to another slide, or its coordinates are not in level-0 pixels"
         )
-    _check_slide(image, attributes, file)
+    check_slide(image, attributes, file)
     stored = _stored_size(image, attributes)
     if stored is None:
         stored = size, resolution.downsample(image)
@@ -123,8 +123,8 @@ def _read_coords(file: Path) -> tuple[Coords, dict[str, Any]]:
     return np.rint(coords.reshape(-1, 2)).astype(np.int64), attributes
 
 
-def _check_slide(image: Image, attributes: dict[str, Any], file: Path) -> None:
-    """Detect slides of two folders with the same name."""
+def check_slide(image: Image, attributes: dict[str, Any], file: Path) -> None:
+    """Raise if a coordinate file belongs to another slide with the same name."""
     if not {"level0_width", "level0_height"} <= attributes.keys():
         return
     stored = int(attributes["level0_width"]), int(attributes["level0_height"])

@@ -15,6 +15,7 @@ from ips.files import atomic_write
 from ips.images import Image
 from ips.patches import ImagePatches
 from ips.patches.tissue import Tissue
+from ips.slides.coords import check_slide
 
 FORMAT = "ips-tissue"
 
@@ -53,7 +54,6 @@ def load_tissue(path: str | Path, image: Image) -> Tissue:
                 raise PatchError(f"{path} was not written by ips slides tissue: give one that was")
             geometry, found = dict(file["coords"].attrs), dict(file["indices"].attrs)
             kept = file["indices"][:]
-            size = int(geometry["level0_width"]), int(geometry["level0_height"])
             patches = ImagePatches(
                 image,
                 patch_size=int(geometry["patch_size"]),
@@ -69,12 +69,7 @@ def load_tissue(path: str | Path, image: Image) -> Tissue:
         raise PatchError(
             f"{path} is damaged ({error}): delete it and run ips slides tissue again"
         ) from error
-    if size != image.dimensions:
-        raise PatchError(
-            f"{path} is about a slide of {size[0]} x {size[1]} px, but {image.name} has "
-            f"{image.dimensions[0]} x {image.dimensions[1]}: delete it and run ips slides tissue "
-            "again"
-        )
+    check_slide(image, geometry, path)
     threshold = int(found["threshold"]) if "threshold" in found else None
     reason = found.get("reason")
     return Tissue(patches, kept, level, threshold, fluorescent, min_share, reason)
