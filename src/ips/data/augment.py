@@ -38,13 +38,11 @@ class Augmentation:
 
     def apply(self, picture: PILImage.Image) -> PILImage.Image:
         """Augmented RGB image of the same size."""
+        enhancers = ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color
+        factors = self.brightness, self.contrast, self.saturation
         for step in self.order:
-            if step == 0:
-                picture = ImageEnhance.Brightness(picture).enhance(self.brightness)
-            elif step == 1:
-                picture = ImageEnhance.Contrast(picture).enhance(self.contrast)
-            elif step == 2:
-                picture = ImageEnhance.Color(picture).enhance(self.saturation)
+            if step < 3:
+                picture = enhancers[step](picture).enhance(factors[step])
             else:
                 picture = _rotate_hue(picture, self.hue)
         moved = PILImage.new("RGB", picture.size)

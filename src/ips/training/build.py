@@ -25,7 +25,7 @@ from ips.data import traffic_signs
 from ips.data.labels import encode_labels
 from ips.data.split import stratified_split
 from ips.data.synthetic import megapixel_mnist, road_signs
-from ips.data.synthetic.megapixel_mnist_files import open_megapixel_mnist
+from ips.data.synthetic.megapixel_mnist_files import SavedMegapixelMNIST
 from ips.data.table import TableData, read_table
 from ips.errors import ConfigError, DataError
 from ips.images import Image
@@ -105,7 +105,7 @@ def _check_labels(config: Config, labels: Mapping[str, tuple[str, int]]) -> None
 
 def _megapixel_mnist(data: MegapixelMNISTConfig, patches: PatchesConfig) -> Data:
     if data.folder is not None:
-        saved = partial(open_megapixel_mnist, data.folder, **_grid(patches))
+        saved = partial(SavedMegapixelMNIST, data.folder, **_grid(patches))
         return Data(train=saved(split="train"), test=saved(split="test"))
     make = partial(
         megapixel_mnist.MegapixelMNIST,

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from ips.data.synthetic.digits import load_digits
 from ips.data.synthetic.megapixel_mnist import TASKS, MegapixelMNIST
-from ips.data.synthetic.megapixel_mnist_files import open_megapixel_mnist, save_megapixel_mnist
+from ips.data.synthetic.megapixel_mnist_files import SavedMegapixelMNIST, save_megapixel_mnist
 from ips.data.synthetic.scene import ScenePatches
 from ips.data.synthetic.strokes import draw_strokes, render_strokes
 from ips.errors import DataError, PatchError
@@ -269,7 +269,7 @@ def saved(tmp_path: Path) -> Path:
 def test_saved_images_equal_drawn_images(saved: Path) -> None:
     for split, count in (("train", 6), ("test", 3)):
         drawn = MegapixelMNIST(side=200, count=count, split=split, seed=4, stride=25, edge="pad")
-        stored = open_megapixel_mnist(saved, split=split, stride=25, edge="pad")
+        stored = SavedMegapixelMNIST(saved, split=split, stride=25, edge="pad")
         assert len(stored) == count
         stored.set_epoch(3)
         for index in range(count):
@@ -284,7 +284,7 @@ def test_saved_images_equal_drawn_images(saved: Path) -> None:
 
 def test_a_data_set_without_noise_can_be_saved(tmp_path: Path) -> None:
     save_megapixel_mnist(tmp_path, side=112, train=1, test=1, noise=0)
-    assert same(open_megapixel_mnist(tmp_path)[0], MegapixelMNIST(side=112, noise=0)[0])
+    assert same(SavedMegapixelMNIST(tmp_path)[0], MegapixelMNIST(side=112, noise=0)[0])
 
 
 def test_progress_counts_every_image(tmp_path: Path) -> None:
@@ -298,12 +298,12 @@ def test_saving_again_completes_missing_files_only(saved: Path) -> None:
     assert sorted(before) == ["dataset.json", "test.npz", "train.npz"]
     save_megapixel_mnist(saved, **SETTINGS, noise=7)  # 7 is what a side of 200 px stands for
     assert {file.name: file.read_bytes() for file in saved.iterdir()} == before
-    image = open_megapixel_mnist(saved, split="test")[1]
+    image = SavedMegapixelMNIST(saved, split="test")[1]
     (saved / "test.npz").unlink()
     with pytest.raises(DataError, match=r"test.npz is missing: run 'ips data megapixel-mnist'"):
-        open_megapixel_mnist(saved, split="test")
+        SavedMegapixelMNIST(saved, split="test")
     save_megapixel_mnist(saved, **SETTINGS)
-    assert same(open_megapixel_mnist(saved, split="test")[1], image)
+    assert same(SavedMegapixelMNIST(saved, split="test")[1], image)
 
 
 def test_an_interrupted_save_leaves_no_partial_file(tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_an_interrupted_save_leaves_no_partial_file(tmp_path: Path) -> None:
         save_megapixel_mnist(tmp_path, **SETTINGS, progress=stop)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["dataset.json", "train.npz"]
     save_megapixel_mnist(tmp_path, **SETTINGS)
-    assert len(open_megapixel_mnist(tmp_path, split="test")) == 3
+    assert len(SavedMegapixelMNIST(tmp_path, split="test")) == 3
 
 
 def test_a_folder_with_other_content_is_refused(saved: Path, tmp_path: Path) -> None:
@@ -330,11 +330,11 @@ def test_a_folder_with_other_content_is_refused(saved: Path, tmp_path: Path) -> 
 
 def test_a_folder_without_a_data_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no megapixel MNIST data set"):
-        open_megapixel_mnist(tmp_path)
+        SavedMegapixelMNIST(tmp_path)
     for text in ("[", "[]", "{}", json.dumps({"kind": "megapixel-mnist", "version": 1})):
         (tmp_path / "dataset.json").write_text(text)
         with pytest.raises(DataError, match=r"dataset\.json"):
-            open_megapixel_mnist(tmp_path)
+            SavedMegapixelMNIST(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -353,7 +353,7 @@ def test_damaged_arrays_are_reported(change: dict, message: str, saved: Path) ->
         arrays = dict(stored)
     np.savez(path, **arrays | change)
     with pytest.raises(DataError, match=message) as caught:
-        open_megapixel_mnist(saved)
+        SavedMegapixelMNIST(saved)
     assert str(path) in str(caught.value)
 
 
@@ -362,15 +362,15 @@ def test_missing_arrays_and_truncated_files_are_reported(saved: Path) -> None:
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
     with pytest.raises(DataError, match=r"test.npz cannot be read .*: delete it and run"):
-        open_megapixel_mnist(saved, split="test")
+        SavedMegapixelMNIST(saved, split="test")
     np.savez(path, digits=np.zeros((3, 5)))
     with pytest.raises(DataError, match="expected digit_images as uint8"):
-        open_megapixel_mnist(saved, split="test")
+        SavedMegapixelMNIST(saved, split="test")
 
 
 def test_an_unknown_split_of_a_folder_is_refused(saved: Path) -> None:
     with pytest.raises(DataError, match="no split 'dev'"):
-        open_megapixel_mnist(saved, split="dev")  # type: ignore[arg-type]
+        SavedMegapixelMNIST(saved, split="dev")  # type: ignore[arg-type]
 
 
 def test_idx_files_need_every_class(tmp_path: Path) -> None:

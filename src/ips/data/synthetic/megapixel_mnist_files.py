@@ -92,56 +92,32 @@ def save_megapixel_mnist(
         raise DataError(f"{out} cannot be written ({error}): choose another folder") from None
 
 
-def open_megapixel_mnist(
-    folder: Path,
-    *,
-    split: Split = "train",
-    patch_size: int = 50,
-    stride: int = 50,
-    edge: Edge = "drop",
-) -> SavedMegapixelMNIST:
-    """Open one split of a folder that `save_megapixel_mnist` wrote.
+class SavedMegapixelMNIST(SeededDataset[tuple[ScenePatches, dict[str, Tensor]]]):
+    """One split of a folder that `save_megapixel_mnist` wrote, the same in every epoch.
 
     Args:
         folder: folder of the data set.
         split: split to open.
         patch_size, stride, edge: see `MegapixelMNIST`.
     """
-    folder = Path(folder)
-    check_split(split)
-    settings = _read_settings(folder)
-    side = settings["side"]
-    return SavedMegapixelMNIST(
-        _read_arrays(folder / f"{split}.npz", settings=settings, count=settings[split]),
-        grid=Grid(side, side, patch=patch_size, stride=stride, edge=edge),
-        name=f"{folder.name}/{split}",
-    )
 
-
-def write_png_files(folder: Path, *, count: int) -> Path:
-    """Write the first ``count`` test images of a saved data set as PNG; returns their folder."""
-    target = Path(folder) / "png"
-    target.mkdir(exist_ok=True)
-    scenes = open_megapixel_mnist(folder, split="test")
-    for index in range(min(count, len(scenes))):
-        with atomic_write(target / f"{index}.png") as stream:
-            Image.fromarray(scenes[index][0].dense()).save(stream, format="png")
-    return target
-
-
-class SavedMegapixelMNIST(SeededDataset[tuple[ScenePatches, dict[str, Tensor]]]):
-    """Images with stored layouts, the same in every epoch.
-
-    Args:
-        arrays: arrays of one split's file.
-        grid: size of the images and their patch grid.
-        name: name of the data set in error messages.
-    """
-
-    def __init__(self, arrays: Arrays, *, grid: Grid, name: str) -> None:
-        super().__init__(name, count=len(arrays["digits"]))
-        self.grid = grid
-        self._arrays = arrays
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        split: Split = "train",
+        patch_size: int = 50,
+        stride: int = 50,
+        edge: Edge = "drop",
+    ) -> None:
+        folder = Path(folder)
+        check_split(split)
+        settings = _read_settings(folder)
+        super().__init__(f"{folder.name}/{split}", count=settings[split])
+        side = settings["side"]
+        self.grid = Grid(side, side, patch=patch_size, stride=stride, edge=edge)
+        path = folder / f"{split}.npz"
+        self._arrays = _read_arrays(path, settings=settings, count=len(self))
 
     def __getitem__(self, index: int) -> tuple[ScenePatches, dict[str, Tensor]]:
         self.check_index(index)
@@ -158,6 +134,17 @@ class SavedMegapixelMNIST(SeededDataset[tuple[ScenePatches, dict[str, Tensor]]])
             grid=self.grid,
             name=f"{self.name}/{index}",
         )
+
+
+def write_png_files(folder: Path, *, count: int) -> Path:
+    """Write the first ``count`` test images of a saved data set as PNG; returns their folder."""
+    target = Path(folder) / "png"
+    target.mkdir(exist_ok=True)
+    scenes = SavedMegapixelMNIST(folder, split="test")
+    for index in range(min(count, len(scenes))):
+        with atomic_write(target / f"{index}.png") as stream:
+            Image.fromarray(scenes[index][0].dense()).save(stream, format="png")
+    return target
 
 
 def _write_settings(out: Path, settings: dict[str, Any]) -> None:
