@@ -143,7 +143,7 @@ def test_figures_are_imported_only_to_draw_them() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
-def test_answers_have_names(run: Path, picture: Path) -> None:
+def test_predictions_have_class_names(run: Path, picture: Path) -> None:
     predictor = ips.load(run)
     prediction = predictor.predict(picture)
     answer = predictor.answer("majority", prediction.probabilities["majority"])

@@ -142,7 +142,7 @@ def train(
     evaluation = _evaluation(folder, result.scores, model.config)
     if on_scores is not None:
         on_scores(evaluation)
-    draw_run(folder, model.net, model.config, data, top)
+    draw_run(folder, model, data, top)
     return evaluation
 
 

@@ -1,4 +1,4 @@
-"""GeoJSON against RFC 7946 and what QuPath reads; places right to the pixel."""
+"""GeoJSON of patches: RFC 7946, properties for QuPath, exact positions."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def corners(features: list[dict[str, Any]]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("everything", [False, True])
-def test_it_follows_the_specification_and_comes_back(
+def test_features_follow_the_specification(
     source: PatchSource, tmp_path: Path, everything: bool
 ) -> None:
     seen = explained(source, classes=4)
@@ -80,7 +80,7 @@ def test_it_follows_the_specification_and_comes_back(
     write_geojson(tmp_path / "a.geojson", iter(features))
     read = check((tmp_path / "a.geojson").read_text())
     assert read == json.loads(json.dumps(features))
-    assert not list(tmp_path.glob("*.partial"))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.geojson"]  # no temporary file
     number = {tuple(place): i for i, place in enumerate(source.coords.tolist())}
     indices = [number[tuple(corner)] for corner in corners(read)]
     assert indices == (list(range(len(source))) if everything else seen.indices.tolist())
@@ -89,12 +89,12 @@ def test_it_follows_the_specification_and_comes_back(
     assert extents == [[20, 20]] * len(read)
 
 
-def test_nothing_to_write_is_an_empty_collection(tmp_path: Path) -> None:
+def test_no_features_give_an_empty_collection(tmp_path: Path) -> None:
     write_geojson(tmp_path / "a.geojson", [])
     assert check((tmp_path / "a.geojson").read_text()) == []
 
 
-def test_what_qupath_reads(source: PatchSource) -> None:
+def test_features_have_the_properties_that_qupath_reads(source: PatchSource) -> None:
     seen = explained(source, classes=2, names=["ham", "egg"], tasks=("a", "b"))
     features = seen.to_geojson(all_patches=True)["features"]
     kept = set(seen.indices.tolist())
@@ -118,17 +118,17 @@ def test_what_qupath_reads(source: PatchSource) -> None:
         assert all(isinstance(part, int) and 0 <= part <= 255 for part in shown["color"])
 
 
-def test_without_a_head_the_patches_kept_share_a_class(source: PatchSource) -> None:
+def test_without_a_read_out_the_selected_patches_share_a_class(source: PatchSource) -> None:
     features = explained(source).to_geojson()["features"]
     assert {f["properties"]["classification"]["name"] for f in features} == {"selected"}
 
 
-def test_ids_stay_when_it_is_made_again(source: PatchSource) -> None:
+def test_ids_are_the_same_in_every_export(source: PatchSource) -> None:
     assert explained(source).to_geojson() == explained(source).to_geojson()
 
 
 class TestPlaces:
-    def test_of_a_slide_with_an_offset_at_level_1(self, slide: PatchSource) -> None:
+    def test_slide_with_an_offset_at_level_1(self, slide: PatchSource) -> None:
         features = check(json.dumps(explained(slide).to_geojson(all_patches=True)))
         column, row = np.meshgrid(np.arange(9), np.arange(6))
         cropped = np.stack([column.ravel(), row.ravel()], axis=1) * 20  # stride 10 at level 1
@@ -138,7 +138,7 @@ class TestPlaces:
         sides = [np.ptp(f["geometry"]["coordinates"][0], axis=0).tolist() for f in features]
         assert sides == [[40, 40]] * len(features)
 
-    def test_the_pixels_there_are_those_of_the_patch(self, slide: PatchSource) -> None:
+    def test_outlines_enclose_the_pixels_of_the_patch(self, slide: PatchSource) -> None:
         image = slide.image  # type: ignore[attr-defined]
         for feature in explained(slide).to_geojson(crop=False)["features"]:
             ring = np.array(feature["geometry"]["coordinates"][0])
@@ -147,7 +147,7 @@ class TestPlaces:
             region = image.read_region(tuple(ring[0].tolist()), 1, size)
             assert np.array_equal(region.transpose(2, 0, 1), slide.read([index])[0].numpy())
 
-    def test_of_a_sample_of_its_patches(self, slide: PatchSource) -> None:
+    def test_sample_of_the_patches(self, slide: PatchSource) -> None:
         sample = PatchSubset(slide, np.array([3, 10, 11, 53]))
         features = explained(sample).to_geojson(all_patches=True)["features"]
         assert corners(features) == (slide.coords[[3, 10, 11, 53]] - np.array([24, 8])).tolist()
@@ -161,7 +161,7 @@ def test_patches_of_unknown_size_cannot_be_outlined() -> None:
 
 
 class TestTable:
-    def test_a_line_a_patch(self, source: PatchSource, tmp_path: Path) -> None:
+    def test_table_has_a_line_per_patch(self, source: PatchSource, tmp_path: Path) -> None:
         seen = explained(source, classes=2, names=["ham", "egg, fried"], tasks=("a", "b"))
         write_patches(tmp_path / "p.csv", seen)
         with (tmp_path / "p.csv").open(newline="") as file:
@@ -181,9 +181,9 @@ class TestTable:
             np.testing.assert_allclose(got, seen.patch_probabilities[k].numpy(), rtol=1e-5)
         others = [line for line in lines if line["selected"] == "0"]
         assert {line["probability_ham"] for line in others} == {""}
-        assert not list(tmp_path.glob("*.partial"))
+        assert [path.name for path in tmp_path.iterdir()] == ["p.csv"]  # no temporary file
 
-    def test_features_whose_size_is_not_known(self, tmp_path: Path) -> None:
+    def test_features_of_unknown_patch_size(self, tmp_path: Path) -> None:
         bag = MemoryPatches(torch.rand(6, 4))
         seen = explained(bag)
         write_patches(tmp_path / "p.csv", seen)

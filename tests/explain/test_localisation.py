@@ -1,4 +1,4 @@
-"""Average precision and hit rate, against counting them out."""
+"""Average precision and hit rate against naive implementations."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_hit_rate(truth: list[bool], random: Random) -> None:
     assert hit_rate(kept, truth) == pytest.approx(sum(truth[i] for i in kept) / len(kept))
 
 
-def test_mistakes() -> None:
+def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match=r"\(3,\) and truth \(2,\)"):
         average_precision([1, 2, 3], [True, False])
     with pytest.raises(ValueError, match="not a number"):

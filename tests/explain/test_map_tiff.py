@@ -1,4 +1,4 @@
-"""The map as a TIFF: read by tifffile, by OpenSlide and by ourselves, and where it should be."""
+"""The TIFF of an attention map: readable by tifffile, OpenSlide and ips, at the right position."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def attention(source: ImagePatches) -> AttentionMap:
 
 
 @pytest.mark.parametrize("crop", [True, False])
-def test_it_lies_on_the_image(
+def test_map_covers_the_image(
     source: ImagePatches, attention: AttentionMap, tmp_path: Path, crop: bool
 ) -> None:
     path, area = tmp_path / "m.tif", image_area(source, crop=crop)
@@ -69,7 +69,7 @@ def test_it_lies_on_the_image(
     assert about["raw"]["1.0"] == attention.values.max()
 
 
-def test_each_level_is_the_mean_of_the_finer(
+def test_each_level_averages_the_finer_one(
     source: ImagePatches, attention: AttentionMap, tmp_path: Path
 ) -> None:
     write_map_tiff(tmp_path / "m.tif", attention, area=image_area(source))
@@ -83,10 +83,10 @@ def test_each_level_is_the_mean_of_the_finer(
         if (h, w) == fine.shape:
             mean = fine.reshape(h // 2, 2, w // 2, 2).mean(axis=(1, 3))
             np.testing.assert_allclose(coarse, mean, atol=0.51)
-    assert not list(tmp_path.glob("*.partial"))
+    assert [path.name for path in tmp_path.iterdir()] == ["m.tif"]  # no temporary file
 
 
-def test_openslide_reads_it_too(
+def test_openslide_reads_the_file(
     source: ImagePatches, attention: AttentionMap, tmp_path: Path
 ) -> None:
     write_map_tiff(tmp_path / "m.tif", attention, area=image_area(source), mpp=(0.5, 0.5))
@@ -98,7 +98,7 @@ def test_openslide_reads_it_too(
     assert np.array_equal(region[..., 0], pixels[300:364, 500:564])
 
 
-def test_it_does_not_grow_with_the_resolution(tmp_path: Path) -> None:
+def test_size_does_not_grow_with_the_resolution(tmp_path: Path) -> None:
     attention = AttentionMap(np.random.default_rng(0).random((512, 512)), 256.0, (0, 0))
     write_map_tiff(tmp_path / "m.tif", attention, area=(0, 0, 131_072, 131_072))
     with ips.open_image(tmp_path / "m.tif") as image:

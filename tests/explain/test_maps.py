@@ -1,4 +1,4 @@
-"""Attention of all patches against the aggregator's own, and maps against a mean pixel by pixel."""
+"""Attention of all patches against that of the aggregator; maps against a mean per pixel."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def predictor(method: str = "ips", blank: int = 0, **select: object) -> Predicto
 
 class TestAttentionOfAllPatches:
     @pytest.mark.parametrize("method", ["ips", "ips-deepmil"])
-    def test_is_the_aggregators_over_all_of_them(self, method: str) -> None:
+    def test_equals_the_attention_of_the_aggregator_over_all_patches(self, method: str) -> None:
         source, _ = Noise()[0]
         ready = predictor(method)
         net = ready.net
@@ -82,20 +82,20 @@ class TestAttentionOfAllPatches:
         np.testing.assert_allclose(seen.mean_attention, naive.mean(dim=0).numpy(), atol=1e-5)
 
     @pytest.mark.parametrize("method", ["ips-deepmil", "cnn"])  # one channel a task
-    def test_the_patches_kept_share_it_as_the_answer_does(self, method: str) -> None:
+    def test_agrees_with_the_attention_of_the_selected_patches(self, method: str) -> None:
         seen = predictor(method).predict(Noise()[1][0])
         for task, values in seen.task_attention.items():
             part = seen.all_attention[task][seen.indices.numpy()]
             np.testing.assert_allclose(part / part.sum(), values.numpy(), atol=1e-5)
 
-    def test_one_channel_counts_for_every_task(self) -> None:
+    def test_a_single_channel_counts_for_all_tasks(self) -> None:
         logits = torch.randn(7, 1)
         seen = attention_from_logits(logits, ["a", "b"])
         expected = logits[:, 0].double().softmax(0).numpy()
         np.testing.assert_allclose(seen["a"], expected)
         np.testing.assert_allclose(seen["b"], expected)
 
-    def test_of_dps_it_is_what_its_scorer_says(self) -> None:
+    def test_equals_the_scores_of_dps(self) -> None:
         source, ready = Noise()[0][0], predictor("dps")
         net = ready.net
         assert isinstance(net, DPSNet)
@@ -106,7 +106,7 @@ class TestAttentionOfAllPatches:
         top = np.argsort(seen.all_attention["b"])[-len(seen.indices) :]
         assert set(top.tolist()) == set(seen.indices.tolist())
 
-    def test_patches_passed_over_get_none(self) -> None:
+    def test_skipped_patches_get_no_attention(self) -> None:
         ready = predictor(blank=4, skip_blank=True)
         seen = ready.explain(Noise(4)[0][0])
         for values in seen.all_attention.values():
@@ -154,7 +154,7 @@ class TestMaps:
         ("patch", "stride", "level"),
         [(8, 8, 0), (8, 4, 0), (8, 2, 0), (9, 3, 0), (8, 5, 0), (6, 11, 0), (8, 4, 1)],
     )
-    def test_the_mean_where_patches_overlap(self, patch: int, stride: int, level: int) -> None:
+    def test_overlapping_patches_are_averaged(self, patch: int, stride: int, level: int) -> None:
         image = open_image(np.zeros((61, 47), np.uint8))
         source = ImagePatches(image, patch_size=patch, stride=stride, downsample=2.0**level)
         values = np.random.default_rng(0).random(len(source))
@@ -166,7 +166,7 @@ class TestMaps:
         if patch % stride == 0:  # then every pixel of a cell has the same patches over it
             np.testing.assert_allclose(got.values.repeat(cell, 0).repeat(cell, 1), pixels)
 
-    def test_where_there_is_no_patch_there_is_no_value(self) -> None:
+    def test_cells_without_a_patch_are_nan(self) -> None:
         whole = open_patches(np.zeros((40, 40), np.uint8), patch_size=10)
         source = PatchSubset(whole, np.array([0, 5, 15]))
         got = attention_map(source, np.array([1.0, 2.0, 3.0])).values
@@ -174,7 +174,7 @@ class TestMaps:
         assert [got[0, 0], got[1, 1], got[3, 3]] == [1, 2, 3]
         assert np.isnan(got).sum() == 13
 
-    def test_it_lies_where_the_patches_are(self) -> None:
+    def test_map_starts_at_the_scanned_area(self) -> None:
         image = open_image(np.zeros((50, 70), np.uint8))
         image.bounds = (13, 7, 40, 30)
         source = open_patches(image, patch_size=10, stride=5)
@@ -183,7 +183,7 @@ class TestMaps:
         assert image_area(source) == (13, 7, 40, 30)
         assert image_area(source, crop=False) == (0, 0, 70, 50)
 
-    def test_it_is_never_larger_than_asked(self) -> None:
+    def test_number_of_cells_is_limited(self) -> None:
         source = open_patches(np.zeros((64, 64), np.uint8), patch_size=4)
         values = np.random.default_rng(0).random(len(source))
         coarse = attention_map(source, values, max_cells=70)
@@ -191,7 +191,7 @@ class TestMaps:
         fine = values.reshape(8, 2, 8, 2)
         np.testing.assert_allclose(coarse.values, fine.mean(axis=(1, 3)))
 
-    def test_places_off_any_grid_do_not_make_it_fine(self) -> None:
+    def test_patches_off_any_grid_do_not_make_tiny_cells(self) -> None:
         coords = np.random.default_rng(0).integers(0, 10_000, (500, 2))
         source = MemoryPatches(torch.rand(500, 4), coords=coords, extent=256, name="bag")
         got = attention_map(source, np.full(500, 0.25))
@@ -204,18 +204,18 @@ class TestMaps:
 
 
 class TestPercentiles:
-    def test_by_rank_whatever_the_size(self) -> None:
+    def test_values_are_replaced_by_their_rank(self) -> None:
         values = np.array([[1e-9, 0.0, 0.9], [1e-5, np.nan, 1e-7]])
         scaled = percentiles(values)
         np.testing.assert_allclose(scaled, [[0, 0, 1], [2 / 3, 0, 1 / 3]])
         assert values_at(values, [0, 1 / 3, 1]) == [1e-9, 1e-7, 0.9]
 
-    def test_what_differs_by_rounding_is_alike(self) -> None:
+    def test_rounding_errors_do_not_count(self) -> None:
         values = np.array([0.1, 0.1 * (1 + 1e-6), 0.5, 0.3])
         assert percentiles(values)[:2].tolist() == [0, 0]
 
     @given(st.lists(st.floats(0, 1), max_size=20))
-    def test_it_keeps_the_order(self, numbers: list[float]) -> None:
+    def test_order_is_kept(self, numbers: list[float]) -> None:
         values = np.array(numbers, dtype=np.float64)
         scaled = percentiles(values)
         assert ((scaled >= 0) & (scaled <= 1)).all()
@@ -223,6 +223,6 @@ class TestPercentiles:
         order = np.argsort(values)
         assert (np.diff(scaled[order]) >= 0).all()
 
-    def test_nothing_at_all(self) -> None:
+    def test_no_attention_at_all(self) -> None:
         assert percentiles(np.zeros((2, 2))).tolist() == [[0, 0], [0, 0]]
         assert values_at(np.zeros(3), [0, 1]) == [0, 0]

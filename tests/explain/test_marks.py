@@ -15,13 +15,13 @@ def test_boxes_are_where_the_patches_are() -> None:
     assert found.tolist() == [[0, 0, 10, 10], [20, 30, 10, 10]]
 
 
-def test_small_boxes_grow_about_their_centre() -> None:
+def test_small_boxes_are_enlarged_around_their_centre() -> None:
     view = Thumbnail(np.zeros((50, 50, 3), np.uint8), scale=0.1, offset=(0, 0))
     found = boxes(view, np.array([[90, 190]]), extent=20, smallest=6)
     assert found.tolist() == [[7, 17, 6, 6]]
 
 
-def test_box_frames_the_patch_on_the_picture() -> None:
+def test_boxes_enclose_the_patch_on_the_thumbnail() -> None:
     source = scene()
     view = source.parts[0].thumbnail(120)
     number = int(source.read(range(len(source))).float().mean(dim=(1, 2, 3)).argmax())
@@ -32,7 +32,7 @@ def test_box_frames_the_patch_on_the_picture() -> None:
     np.testing.assert_allclose(cut, averaged(patch, 2), atol=1)
 
 
-def test_numbers_stay_clear_of_each_other_and_inside() -> None:
+def test_numbers_do_not_overlap_and_stay_inside() -> None:
     marks = np.array([[10.0 * x, 10.0 * y, 10, 10] for y in range(2) for x in range(3)])
     spots = label_spots(marks, size=(6, 6), area=(100, 100))
     apart = np.abs(spots[:, None] - spots[None]).max(axis=2)

@@ -1,4 +1,4 @@
-"""Heat maps sit where the objects are: a trained model, images whose truth the generator knows."""
+"""Attention maps of a trained model peak on the digits of generated images."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def looks() -> list[tuple[ips.Prediction, dict[str, torch.Tensor], np.ndarray]]:
     ("task", "share"),
     [("majority", 0.75), ("max", 0.75), ("multi", 0.4)],  # all ten labels at once are hard to get
 )
-def test_the_peak_is_on_a_digit_where_the_answer_is_right(
+def test_the_peak_is_on_a_digit_if_the_prediction_is_correct(
     task: str, share: float, looks: list
 ) -> None:
     right = [look for look in looks if is_right(look[0].probabilities[task], look[1][task])]
@@ -57,7 +57,7 @@ def test_the_peak_is_on_a_digit_where_the_answer_is_right(
     assert np.mean(mean) >= 0.9
 
 
-def test_elsewhere_on_the_image_it_would_not_be(looks: list) -> None:
+def test_the_peak_is_rarely_on_digits_of_another_image(looks: list) -> None:
     """The truth of another image: what the share is for a map that has nothing to do with it."""
     others = [
         on_a_digit(answer.map(), places)

@@ -1,4 +1,4 @@
-"""Heat maps of slides sit on what makes them ill: a trained model, slides whose truth is drawn."""
+"""Attention maps of a trained model peak on the abnormal clusters of generated slides."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_peak_is_on_an_abnormal_cluster(looks: list[Look]) -> None:
     assert np.mean(there) >= 0.9
 
 
-def test_on_another_slide_it_would_not_be(looks: list[Look]) -> None:
+def test_the_peak_is_rarely_on_clusters_of_another_slide(looks: list[Look]) -> None:
     """The truth of another slide: what the share is for a map that has nothing to do with it."""
     ill = [(found, mask) for found, mask, right in looks if right and mask.any()]
     others = [

@@ -1,4 +1,4 @@
-"""Training curves: a picture comes out of any log that a run can leave."""
+"""Training curves of every log that a run can leave."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def log(folder: Path, text: str) -> Path:
     ],
     ids=["one epoch", "two epochs", "nothing but nan"],
 )
-def test_a_picture_is_written_and_nothing_else(tmp_path: Path, rows: str) -> None:
+def test_the_figure_is_the_only_new_file(tmp_path: Path, rows: str) -> None:
     picture = tmp_path / "figures" / "training.png"
     draw_curves(log(tmp_path, HEAD + rows), picture)
     with PILImage.open(picture) as image:
@@ -64,17 +64,17 @@ def test_a_failed_write_leaves_the_old_picture(
         (HEAD + "1,3,2.7\n", "not a number"),
     ],
 )
-def test_what_is_no_log_is_named(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_log_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(RunError, match=message):
         draw_curves(log(tmp_path, text), tmp_path / "a.png")
 
 
-def test_a_missing_log_is_named(tmp_path: Path) -> None:
+def test_a_missing_log_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="has no epochs"):
         draw_curves(tmp_path / "metrics.csv", tmp_path / "a.png")
 
 
-def test_labels_keep_their_distance_and_stay_inside() -> None:
+def test_labels_are_spread_apart_and_stay_inside() -> None:
     values = [0.0, 0.0, 0.5, 0.97, 0.98, 1.0]
     placed = spread(values, apart=0.1, low=0.0, high=1.0)
     gaps = [b - a for a, b in pairwise(placed)]
@@ -85,11 +85,11 @@ def test_labels_keep_their_distance_and_stay_inside() -> None:
     assert spread([], apart=0.1, low=0.0, high=1.0) == []
 
 
-def test_more_labels_than_fit_share_the_room() -> None:
+def test_too_many_labels_share_the_space() -> None:
     placed = spread([0.5] * 21, apart=0.1, low=0.0, high=1.0)
     assert placed == pytest.approx([i / 20 for i in range(21)])
 
 
-def test_long_names_are_cut() -> None:
+def test_long_text_is_shortened() -> None:
     assert shortened("majority", 8) == "majority"
     assert shortened("majority", 5) == "majo…"

@@ -1,4 +1,4 @@
-"""The file of snapshots survives what a run can meet, and the picture shows what is in it."""
+"""The file of snapshots, and the figure of the evolution."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> list[Page]:
         ((2.0, 2.0), log(2)),
     ],
 )
-def test_entropy_is_that_of_the_attention(attention: tuple[float, ...], expected: float) -> None:
+def test_entropy_of_the_attention(attention: tuple[float, ...], expected: float) -> None:
     found = with_attention(*attention)
     assert found.entropy == pytest.approx(expected)
 
 
-def test_a_snapshot_is_made_of_a_prediction() -> None:
+def test_snapshot_from_a_prediction() -> None:
     prediction = Prediction(
         name="a",
         logits={},
@@ -97,7 +97,7 @@ def test_a_snapshot_is_made_of_a_prediction() -> None:
     assert same(Snapshot.from_prediction(prediction, epoch=4), expected)
 
 
-def test_parts_of_other_lengths_are_refused() -> None:
+def test_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="epoch 3"):
         Snapshot(3, np.arange(2), np.zeros((3, 2), dtype=np.int64), 20, np.ones(2))
 
@@ -105,7 +105,7 @@ def test_parts_of_other_lengths_are_refused() -> None:
 # The file
 
 
-def test_what_is_appended_is_read(tmp_path: Path) -> None:
+def test_appended_snapshots_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "figures" / "evolution.jsonl"
     assert read_snapshots(path) == []
     snapshots = [snapshot(image(), epoch) for epoch in (1, 2, 5)]
@@ -116,13 +116,13 @@ def test_what_is_appended_is_read(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_an_unknown_extent_is_kept(tmp_path: Path) -> None:
+def test_an_unknown_extent_is_stored(tmp_path: Path) -> None:
     one = Snapshot(1, np.array([0]), np.array([[0, 0]]), None, np.array([1.0]))
     append_snapshot(tmp_path / "a.jsonl", one)
     assert read_snapshots(tmp_path / "a.jsonl")[0].extent is None
 
 
-def test_an_epoch_done_again_replaces_it_and_those_after_it(tmp_path: Path) -> None:
+def test_a_repeated_epoch_replaces_itself_and_later_epochs(tmp_path: Path) -> None:
     path = tmp_path / "evolution.jsonl"
     first = [snapshot(image(), epoch) for epoch in range(1, 6)]
     for one in first:
@@ -134,7 +134,7 @@ def test_an_epoch_done_again_replaces_it_and_those_after_it(tmp_path: Path) -> N
     assert all(map(same, found, [*first[:2], again]))
 
 
-def test_a_line_torn_anywhere_is_as_if_absent(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "evolution.jsonl"
     for epoch in (1, 2):
         append_snapshot(path, snapshot(image(), epoch, keep=2))
@@ -157,7 +157,7 @@ def test_a_line_torn_anywhere_is_as_if_absent(tmp_path: Path) -> None:
         ('{"epoch":1,"extent":1,"indices":[1,2],"coords":[[0,0]],"attention":[1]}\n', 1),
     ],
 )
-def test_what_is_no_snapshot_is_named(tmp_path: Path, text: str, line: int) -> None:
+def test_an_invalid_line_is_an_error(tmp_path: Path, text: str, line: int) -> None:
     path = tmp_path / "evolution.jsonl"
     path.write_text(text)
     with pytest.raises(RunError, match=rf"evolution.jsonl: line {line} .* delete the file"):
@@ -168,7 +168,7 @@ def test_what_is_no_snapshot_is_named(tmp_path: Path, text: str, line: int) -> N
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 6, 7, 11, 30, 150])
-def test_snapshots_are_chosen_at_even_steps(count: int) -> None:
+def test_maps_are_evenly_spaced(count: int) -> None:
     snapshots = [with_attention(1.0, epoch=epoch) for epoch in range(1, count + 1)]
     epochs = [one.epoch for one in evenly_spaced(snapshots, 6)]
     assert len(epochs) == min(6, count)
@@ -187,7 +187,7 @@ def test_snapshots_are_chosen_at_even_steps(count: int) -> None:
     [((240, 160), 20, 3), ((50, 500), 25, 1), ((1600, 400), 400, 3), ((30, 30), 30, 1)],
     ids=["photo", "tall", "large patches", "one patch"],
 )
-def test_a_picture_of_any_image(
+def test_every_kind_of_image_can_be_drawn(
     tmp_path: Path, size: tuple[int, int], patch: int, channels: int
 ) -> None:
     source = image(*size, patch=patch, channels=channels)
@@ -201,7 +201,7 @@ def test_a_picture_of_any_image(
 
 
 @pytest.mark.parametrize(("count", "top"), [(1, 4), (2, 1), (4, 8), (150, 4)])
-def test_words_stay_apart_and_on_the_page(pages: list[Page], count: int, top: int) -> None:
+def test_texts_do_not_overlap_and_stay_on_the_page(pages: list[Page], count: int, top: int) -> None:
     source = image()
     snapshots = [snapshot(source, epoch) for epoch in range(1, count + 1)]
     title = "street/1.png: sign 80 (80), " + "a long list of answers, " * 8
@@ -252,17 +252,19 @@ def test_maps_share_one_scale_and_the_curve_has_every_epoch(pages: list[Page]) -
     assert "at most ln 4 = 1.39" in words
 
 
-def test_patches_are_numbered_by_attention_not_by_order(pages: list[Page]) -> None:
+def test_patches_are_numbered_by_attention(pages: list[Page]) -> None:
     snapshots = [with_attention(0.1, 0.6, 0.3)]
     draw_evolution(Path("a.png"), source=image(), snapshots=snapshots, title="a", top=2)
     words = [text.get_text() for text in pages[0].figure.texts]
     assert [w for w in words if w.endswith(" %")] == ["60.0 %", "30.0 %"]
 
 
-def test_attention_that_is_no_number_is_drawn_as_none(tmp_path: Path) -> None:
+def test_nan_attention_is_drawn_as_zero(pages: list[Page]) -> None:
     snapshots = [with_attention(0.7, 0.3), with_attention(np.nan, np.nan, epoch=2)]
-    draw_evolution(tmp_path / "a.png", source=image(), snapshots=snapshots, title="a")
-    assert (tmp_path / "a.png").is_file()
+    draw_evolution(Path("a.png"), source=image(), snapshots=snapshots, title="a")
+    collections = [c for axes in pages[0].figure.axes for c in axes.collections]
+    tints = [c.get_facecolor() for c in collections if isinstance(c, PatchCollection)]
+    np.testing.assert_allclose(tints[1][:, :3], [colormaps["viridis"](0.0)[:3]] * 2)
 
 
 def test_features_are_refused(tmp_path: Path) -> None:
@@ -273,6 +275,6 @@ def test_features_are_refused(tmp_path: Path) -> None:
         )
 
 
-def test_no_snapshot_is_refused(tmp_path: Path) -> None:
+def test_no_snapshots_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no epoch to draw"):
         draw_evolution(tmp_path / "a.png", source=image(), snapshots=[], title="a")

@@ -223,7 +223,7 @@ def test_many_classes_are_listed_by_their_confusions(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").stat().st_size < 2e5
 
 
-def test_one_test_image_of_one_class_is_enough(tmp_path: Path) -> None:
+def test_one_test_image_is_enough(tmp_path: Path) -> None:
     settings = config(grade=KINDS["binary"], parts=KINDS["multilabel"])
     write_page(tmp_path / "report.html", content(tmp_path, settings, made(settings, count=1)))
     text = read_page(tmp_path / "report.html").text

@@ -17,7 +17,7 @@ from ips.tasks import Task
 from tests.report.made import EVIL, KINDS, config, made
 
 
-def test_best_are_right_and_sure_and_worst_wrong_and_sure() -> None:
+def test_best_and_worst_are_sorted_by_cross_entropy() -> None:
     p = np.array([[0.6, 0.4], [0.9, 0.1], [0.3, 0.7], [0.01, 0.99]])
     labels = np.array([[1, 0]] * 4) == 1
     predictions = TestPredictions(
@@ -30,7 +30,7 @@ def test_best_are_right_and_sure_and_worst_wrong_and_sure() -> None:
     assert both.best_and_worst(4) == ([], [3, 2, 0, 1])  # no image is right in both
 
 
-def test_answers_come_back_from_their_file_as_they_were(tmp_path: Path) -> None:
+def test_predictions_survive_a_round_trip_through_their_file(tmp_path: Path) -> None:
     names = ['a,"b"', "c\nd", EVIL]
     settings = config(kind={"kind": "multiclass", "classes": 3, "names": names}, **KINDS)
     predictions = made(settings, count=5)
@@ -44,7 +44,7 @@ def test_answers_come_back_from_their_file_as_they_were(tmp_path: Path) -> None:
         assert np.allclose(a.probabilities, b.probabilities, rtol=1e-8)
 
 
-def test_a_file_of_other_answers_is_not_read(tmp_path: Path) -> None:
+def test_a_file_of_other_predictions_is_not_read(tmp_path: Path) -> None:
     path, settings = tmp_path / "predictions.csv", config(a=KINDS["binary"])
     assert read_predictions(path, settings) is None
     write_predictions(path, made(settings, count=3))

@@ -32,7 +32,7 @@ def test_scores_are_those_of_torchmetrics() -> None:
             assert interval.low < interval.value < interval.high
 
 
-def test_the_score_that_was_asked_for_comes_first() -> None:
+def test_the_metric_of_the_config_comes_first() -> None:
     task = made(config(a=KINDS["multilabel"])).tasks[0]
     assert [m.key for m in task_scores(task, first=None)] == ["exact-match", "accuracy", "auc"]
     assert task_scores(task, first="auc")[0].key == "auc"

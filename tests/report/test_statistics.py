@@ -1,4 +1,4 @@
-"""Statistics against sums done by hand and against loops that are slow and plain."""
+"""Statistics against hand-computed values, naive loops, scipy and torchmetrics."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class TestWilson:
         assert interval.high == pytest.approx(0.9433178, abs=1e-6)
 
     @given(st.integers(1, 500), st.data())
-    def test_it_is_that_of_scipy(self, n: int, data: st.DataObject) -> None:
+    def test_interval_equals_that_of_scipy(self, n: int, data: st.DataObject) -> None:
         successes = data.draw(st.integers(0, n))
         expected = binomtest(successes, n).proportion_ci(method="wilson")
         interval = wilson(successes, n)
         assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
 
-    def test_all_right_is_not_certainty(self) -> None:
+    def test_a_perfect_score_has_an_interval(self) -> None:
         assert wilson(10, 10).low == pytest.approx(0.7224672, abs=1e-6)
 
 
@@ -67,7 +67,7 @@ class TestArea:
         assert auc(scores, truth[:, None]).value == pytest.approx(5 / 6)
 
     @given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=4, max_size=30))
-    def test_it_is_the_share_of_pairs_in_order(self, pairs: list[tuple[int, bool]]) -> None:
+    def test_auc_is_the_share_of_ordered_pairs(self, pairs: list[tuple[int, bool]]) -> None:
         scores = np.array([score / 6 for score, _ in pairs])
         truth = np.array([label for _, label in pairs])
         interval = auc(scores[:, None], truth[:, None])
@@ -78,7 +78,7 @@ class TestArea:
         assert 0 <= interval.low <= interval.value + 1e-9
         assert interval.value - 1e-9 <= interval.high <= 1
 
-    def test_the_variance_is_delongs(self) -> None:
+    def test_variance_equals_delongs(self) -> None:
         rng = np.random.default_rng(0)
         truth = rng.random(40) < 0.4
         scores = np.round(rng.normal(size=40) + truth, 1)  # with ties
@@ -86,7 +86,7 @@ class TestArea:
         sigma = delong(scores, truth) ** 0.5 / (interval.value * (1 - interval.value))
         assert width_in_odds(interval.low, interval.high) == pytest.approx(2 * 1.959964 * sigma)
 
-    def test_of_several_columns_it_is_the_mean(self) -> None:
+    def test_several_columns_are_averaged(self) -> None:
         rng = np.random.default_rng(1)
         truth = rng.random((30, 3)) < 0.5
         truth[:, 2] = True  # without a negative it does not count
@@ -98,12 +98,12 @@ class TestArea:
         twice = auc(scores[:, [0, 0]], truth[:, [0, 0]])
         assert (twice.low, twice.high) == pytest.approx((alone[0].low, alone[0].high))
 
-    def test_complete_separation_is_not_certainty(self) -> None:
+    def test_complete_separation_has_an_interval(self) -> None:
         interval = auc(column(0.1, 0.2, 0.8, 0.9), np.array([[0], [0], [1], [1]]) == 1)
         assert interval.value == 1
         assert interval.low == wilson(2, 2).low
 
-    def test_a_class_of_one_image_rules_its_own_interval_but_not_that_of_the_mean(self) -> None:
+    def test_a_class_of_one_image_does_not_dominate_the_interval_of_the_mean(self) -> None:
         rng = np.random.default_rng(3)
         truth = np.zeros((60, 3), dtype=bool)
         truth[np.arange(60), [2] + [0, 1] * 29 + [0]] = True
@@ -113,7 +113,7 @@ class TestArea:
         assert mean.high - mean.low < 0.2
 
 
-def test_answers_of_one_image_that_go_together_count_as_one() -> None:
+def test_correlated_labels_of_an_image_widen_the_interval() -> None:
     apart = np.random.default_rng(0).random((40, 4)) < 0.8
     together = np.repeat(apart[:, :1], 4, axis=1)
     interval = label_accuracy(together)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ips.config import Config
 from ips.explain.figures.attention import draw_attention
 from ips.explain.figures.gallery import TopPatches, draw_gallery, read_crops
 from ips.models import Net, Output
@@ -18,6 +17,7 @@ from ips.selection import Selection
 from ips.training import RunFolder
 from ips.training.build import Data
 from ips.training.module import BatchObserver
+from ips.training.store import TrainedModel
 
 _IMAGES = 4  # test images in the figure of attention
 
@@ -56,9 +56,9 @@ def top_patch_collector(top: TopPatches) -> BatchObserver:
     return collect
 
 
-def draw_run(run: Path, net: Net, config: Config, data: Data, top: TopPatches) -> None:
+def draw_run(run: Path, model: TrainedModel, data: Data, top: TopPatches) -> None:
     """Draw all figures of a tested run into its folder."""
-    predictor, folder = Predictor(net, config), RunFolder(run)
+    predictor, folder = Predictor(model.net, model.config), RunFolder(run)
     figures = folder.figures
     figures.mkdir(exist_ok=True)
     draw_curves(folder.metrics, figures / "training.png")

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from ips.config import Config
 from ips.errors import ConfigError
 from ips.models import Output
 from ips.patches import PatchSource
@@ -23,10 +22,10 @@ from ips.report.predictions import (
     write_predictions,
 )
 from ips.selection import Selection
-from ips.tasks import build_tasks
 from ips.training import RunFolder, build_data
 from ips.training import run as training
 from ips.training.build import Data
+from ips.training.store import TrainedModel
 
 
 def write_run_report(
@@ -47,7 +46,7 @@ def write_run_report(
     path = _checked(path or run / "report.html")
     console = console or Console(quiet=True)
     data = build_data(predictor.config)
-    predictions = _predictions(run, predictor.config, data, console)
+    predictions = _predictions(run, predictor, data, console)
     best, worst = predictions.best_and_worst(examples)
     shown = _examples(predictor, data, [*best, *worst], console)
     content = ReportContent(
@@ -75,22 +74,22 @@ def _checked(path: Path) -> Path:
     return path
 
 
-def _predictions(run: Path, config: Config, data: Data, console: Console) -> TestPredictions:
+def _predictions(run: Path, predictor: Predictor, data: Data, console: Console) -> TestPredictions:
     """The stored predictions if they are newer than model and data, else those of a new test."""
-    stored = run / "predictions.csv"
+    stored, config = run / "predictions.csv", predictor.config
     tables = [value for _, value in config.data if isinstance(value, Path) and value.is_file()]
     changed = max(path.stat().st_mtime for path in (RunFolder(run).model, *tables))
     if stored.is_file() and stored.stat().st_mtime >= changed:
         predictions = read_predictions(stored, config)
         if predictions is not None and len(predictions.images) == len(data.test):
             return predictions
-    predictions = _test(run, config, data, console)
+    predictions = _test(run, predictor, data, console)
     write_predictions(stored, predictions)
     return predictions
 
 
-def _test(run: Path, config: Config, data: Data, console: Console) -> TestPredictions:
-    tasks = build_tasks(config.tasks)
+def _test(run: Path, predictor: Predictor, data: Data, console: Console) -> TestPredictions:
+    tasks = predictor.tasks
     images: list[str] = []
     probabilities: dict[str, list[list[float]]] = {name: [] for name in tasks}
     labels: dict[str, list[list[bool]]] = {name: [] for name in tasks}
@@ -105,7 +104,8 @@ def _test(run: Path, config: Config, data: Data, console: Console) -> TestPredic
             for name, task in tasks.items():
                 labels[name].append(task.one_hot(image_labels[name]).tolist())
 
-    training.evaluate(run, console=console, data=data, observer=collect)
+    model = TrainedModel(predictor.net, predictor.config)
+    training.evaluate(run, model=model, console=console, data=data, observer=collect)
     parts = [
         TaskPredictions(name, task, np.array(labels[name]), np.array(probabilities[name]))
         for name, task in tasks.items()

@@ -1,4 +1,4 @@
-"""The highest of many images against a sort of everything, and patches where they should be."""
+"""Top patches against a sort of all patches, and the layout of the gallery."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def top_of(pixels: npt.NDArray[np.uint8]) -> int:
 @pytest.mark.parametrize("per_image", [None, 1, 3])
 @pytest.mark.parametrize("count", [1, 7, 60, 1000])
 @pytest.mark.parametrize("seed", range(5))
-def test_highest_are_those_of_a_sort_in_any_order(
+def test_top_patches_equal_a_sort_of_all_patches(
     count: int, per_image: int | None, seed: int
 ) -> None:
     images = bags(40, seed=seed)
@@ -106,20 +106,20 @@ def test_highest_are_those_of_a_sort_in_any_order(
     assert top.locations == sorted_locations(images, count, per_image)
 
 
-def test_attention_that_is_no_number_is_passed_over() -> None:
+def test_nan_attention_is_ignored() -> None:
     top = TopPatches(3)
     top.add("a", 0, indices=[0, 1, 2], attention=[np.nan, 0.2, np.nan])
     top.add("b", 1, indices=torch.tensor([5]), attention=torch.tensor([0.8]))
     assert [(p.name, p.index) for p in top.locations] == [("b", 5), ("a", 1)]
 
 
-def test_other_lengths_are_refused() -> None:
+def test_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match=r"slide.svs"):
         TopPatches(3).add("slide.svs", 0, indices=[0, 1], attention=[0.5])
 
 
 @pytest.mark.parametrize(("count", "per_image"), [(0, None), (3, 0)])
-def test_keeping_none_is_refused(count: int, per_image: int | None) -> None:
+def test_a_count_below_one_is_refused(count: int, per_image: int | None) -> None:
     with pytest.raises(ValueError, match="1 or more"):
         TopPatches(count, per_image=per_image)
 
@@ -127,7 +127,7 @@ def test_keeping_none_is_refused(count: int, per_image: int | None) -> None:
 # Reading
 
 
-def test_only_the_places_are_read_and_each_image_once() -> None:
+def test_only_the_top_patches_are_read_and_each_image_once() -> None:
     numbers = torch.arange(20, dtype=torch.uint8).view(20, 1, 1, 1).expand(20, 1, 4, 4)
     sources = [Watched(numbers + 20 * i, name=f"{i}") for i in range(3)]
     opened: list[int] = []
@@ -174,7 +174,7 @@ def test_attention_decreases_along_the_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("side", [25, 50, 100, 400])
-def test_a_patch_is_shown_pixel_by_pixel(tmp_path: Path, side: int, channels: int) -> None:
+def test_patches_are_scaled_to_their_square(tmp_path: Path, side: int, channels: int) -> None:
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (channels, side, side), dtype=np.uint8)
     draw_gallery(tmp_path / "a.png", patches=[PatchCrop(pixels, "a", 0, 0.5)], title="a")
@@ -191,7 +191,7 @@ def test_a_patch_is_shown_pixel_by_pixel(tmp_path: Path, side: int, channels: in
 
 
 @pytest.mark.parametrize("columns", [5, 12, 14])
-def test_captions_stay_apart_and_on_the_page(pages: list[Page], columns: int) -> None:
+def test_captions_do_not_overlap_and_stay_on_the_page(pages: list[Page], columns: int) -> None:
     names = ["data/test/WWWWWWWWWWWWWWWWWWWWWWWW.png", "slide_017.svs", "0"]
     patches = [patch(9, 1 - i / 40, name=names[i % 3]) for i in range(28)]
     title = "The patches with most attention, " * 6
@@ -212,14 +212,14 @@ def test_small_patches_have_no_captions(pages: list[Page]) -> None:
     assert len(pages[0].figure.texts) == 2
 
 
-def test_names_are_cut_where_it_hurts_least() -> None:
+def test_long_names_are_shortened() -> None:
     assert short_name("megapixel-mnist/test/12", 12) == "test/12"
     assert short_name("slide.svs", 9) == "slide.svs"
     assert short_name("data/patient_012_slide_3.svs", 11) == "patie…3.svs"
     assert len(short_name("x" * 40, 10)) == 10
 
 
-def test_no_patch_is_refused(tmp_path: Path) -> None:
+def test_an_empty_gallery_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PatchError, match="no patches to show"):
         draw_gallery(tmp_path / "a.png", patches=[], title="a")
 

@@ -1,4 +1,4 @@
-"""The overlay: colour where the attention is, on any kind of bag, and in a notebook."""
+"""Overlays and top patches of every kind of source, and the display in notebooks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def box(mask: npt.NDArray[np.bool_]) -> tuple[int, int, int, int]:
     return int(x.min()), int(y.min()), int(x.max()) + 1, int(y.max()) + 1
 
 
-def test_colour_is_where_the_attention_is(tmp_path: Path) -> None:
+def test_colours_are_where_the_attention_is(tmp_path: Path) -> None:
     source = open_patches(np.zeros((400, 400), np.uint8), patch_size=100)
     attention = np.zeros(16)
     attention[6] = 1.0  # x 200, y 100
@@ -40,7 +40,7 @@ def test_colour_is_where_the_attention_is(tmp_path: Path) -> None:
     np.testing.assert_allclose(shares, [0.5, 0.25, 0.75, 0.5], atol=0.01)
 
 
-def test_opacity_goes_by_rank() -> None:
+def test_opacity_grows_with_rank() -> None:
     source = open_patches(np.zeros((10, 40), np.uint8), patch_size=10)
     colours = tinted(attention_map(source, np.array([0.0, 1e-8, 1e-6, 0.9])))
     assert colours.shape == (1, 4, 4)
@@ -49,7 +49,7 @@ def test_opacity_goes_by_rank() -> None:
 
 
 @pytest.mark.parametrize("tasks", [("a",), ("a", "b"), tuple("abcd")])
-def test_a_panel_for_each_task_and_their_mean(tmp_path: Path, tasks: tuple[str, ...]) -> None:
+def test_every_task_and_the_mean_have_a_panel(tmp_path: Path, tasks: tuple[str, ...]) -> None:
     source = open_patches(np.zeros((60, 90), np.uint8), patch_size=10)
     draw_overlay(tmp_path / "o.png", explained(source, tasks=tasks, title="$x_1$ [a]: <b>"))
     page = np.asarray(PILImage.open(tmp_path / "o.png").convert("L")) < 8
@@ -58,7 +58,7 @@ def test_a_panel_for_each_task_and_their_mean(tmp_path: Path, tasks: tuple[str, 
     assert starts.sum() >= min(panels, 3)
 
 
-def test_features_have_a_map_too(tmp_path: Path) -> None:
+def test_features_have_an_overlay_but_no_top_patches(tmp_path: Path) -> None:
     coords = np.stack([np.arange(12) % 4, np.arange(12) // 4], axis=1) * 256
     bag = MemoryPatches(torch.rand(12, 4), coords=coords, extent=256, name="bag.h5")
     seen = explained(bag)
@@ -69,7 +69,7 @@ def test_features_have_a_map_too(tmp_path: Path) -> None:
     assert explained(MemoryPatches(torch.rand(5, 4))).overlay().width > 300
 
 
-def test_the_gallery_shows_the_patches_with_most(tmp_path: Path) -> None:
+def test_top_patches_are_sorted_by_attention(tmp_path: Path) -> None:
     grey = np.arange(16, dtype=np.uint8).repeat(100).reshape(16, 1, 10, 10) * 15
     source = MemoryPatches(torch.from_numpy(grey))
     attention = np.zeros(16)
@@ -84,7 +84,7 @@ def test_the_gallery_shows_the_patches_with_most(tmp_path: Path) -> None:
 
 
 class TestNotebook:
-    def test_a_picture(self) -> None:
+    def test_overlay_is_a_png(self) -> None:
         source = open_patches(np.zeros((60, 60), np.uint8), patch_size=10)
         seen = explained(source)
         with seen.overlay() as picture:
@@ -92,7 +92,7 @@ class TestNotebook:
             assert min(picture.size) > 100
         assert not hasattr(seen, "_repr_png_")  # or a notebook would draw it twice
 
-    def test_a_page_with_names_escaped(self) -> None:
+    def test_html_escapes_names(self) -> None:
         source = open_patches(np.zeros((60, 60), np.uint8), patch_size=10)
         page = explained(source, tasks=("<script>",))._repr_html_()
         assert "<script>" not in page
@@ -102,7 +102,7 @@ class TestNotebook:
         assert found is not None
         assert base64.b64decode(found[1]).startswith(b"\x89PNG")
 
-    def test_one_line_in_a_terminal(self) -> None:
+    def test_repr_is_one_line(self) -> None:
         source = open_patches(np.zeros((60, 60), np.uint8), patch_size=10)
         assert repr(explained(source, title="a.png: grade low")) == (
             "<Explanation of a.png: grade low>"
