@@ -1,4 +1,4 @@
-"""The picture of these tests, and the same from every reader."""
+"""A test picture, and the image of every reader that contains it."""
 
 from __future__ import annotations
 

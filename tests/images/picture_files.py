@@ -1,4 +1,4 @@
-"""One picture, written in every format that is read."""
+"""Write a picture in every supported format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ APERIO = "Aperio Image Library v10.0.0\n150x132 [0,0 150x132] (64x64)|AppMag = 4
 
 
 def reduced(pixels: Pixels, by: int) -> Pixels:
-    """A coarser level: every ``by``-th pixel, so that what is read can be told exactly."""
+    """A coarser level: every ``by``-th pixel, so that expected pixels are exact."""
     return np.ascontiguousarray(pixels[::by, ::by])
 
 

@@ -1,4 +1,4 @@
-"""Transparency, palettes, ink and inverted grey, against Pillow or by hand."""
+"""Transparency, palettes, CMYK and inverted grey, against Pillow or by hand."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_over(layered: Pixels, background: int) -> None:
     np.testing.assert_array_equal(over(layered, background), naive_over(layered, background))
 
 
-def test_ink(layered: Pixels) -> None:
+def test_cmyk(layered: Pixels) -> None:
     paper = (255 - layered[..., :3].astype(float)) * (255 - layered[..., 3:].astype(float)) / 255
     np.testing.assert_array_equal(cmyk_to_rgb(layered), np.rint(paper).astype(np.uint8))
 
@@ -93,7 +93,7 @@ def test_palette_tiff(tmp_path: Path, picture: Pixels) -> None:
     np.testing.assert_array_equal(read_all(path), expected)
 
 
-def test_ink_tiff(tmp_path: Path, layered: Pixels) -> None:
+def test_cmyk_tiff(tmp_path: Path, layered: Pixels) -> None:
     path = tmp_path / "a.tif"
     tifffile.imwrite(path, layered, photometric="separated", tile=(32, 32))
     np.testing.assert_array_equal(read_all(path), cmyk_to_rgb(layered))

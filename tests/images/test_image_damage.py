@@ -1,4 +1,4 @@
-"""Bad files end in one sentence that names the file, the value and the remedy."""
+"""Bad files raise one sentence that names the file, the value and the remedy."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_truncated_tiles(tmp_path: Path, picture: Pixels, part: float) -> None:
 
 
 def overwrite_tile(path: Path, number: int, *, by: bytes = b"\xff", half: bool = False) -> None:
-    """Spoil the bytes of one tile, or the second half of them."""
+    """Overwrite the bytes of one tile, or their second half."""
     with tifffile.TiffFile(path) as file:
         page = file.pages[0]
         offset, size = page.dataoffsets[number], page.databytecounts[number]
@@ -95,11 +95,11 @@ def test_broken_tile(tmp_path: Path, picture: Pixels) -> None:
     message = refusal(path)
     assert "tile in row 1, column 1 of level 0 cannot be read" in message
     assert "copy or export it again" in message
-    region = open_image(path).read_region((0, 0), 0, (40, 30))  # the others are whole
+    region = open_image(path).read_region((0, 0), 0, (40, 30))  # the other tiles are intact
     np.testing.assert_array_equal(region, picture[:30, :40])
 
 
-def test_jpeg_tile_that_breaks_off(tmp_path: Path, picture: Pixels) -> None:
+def test_incomplete_jpeg_tile(tmp_path: Path, picture: Pixels) -> None:
     path = write_tiff(tmp_path / "a.tif", [picture], tile=(64, 64), compression="jpeg")
     expected = tifffile.imread(path)
     overwrite_tile(path, 4, by=b"\0", half=True)
@@ -122,15 +122,15 @@ def test_broken_slide_tile_leaves_a_working_image(tmp_path: Path, picture: Pixel
         np.testing.assert_array_equal(image.read_region((0, 0), 0, (8, 8)), picture[:8, :8])
 
 
-def test_a_slide_tile_that_another_thread_found_broken_is_not_blamed_on_us(
+def test_a_broken_tile_of_another_thread_does_not_fail_this_read(
     tmp_path: Path, picture: Pixels
 ) -> None:
     path = write_svs(tmp_path / "a.svs", [picture])
     overwrite_tile(path, 4)
     image = open_image(path)
-    shared = image._get_handle()  # as a thread has it, which is about to read
+    shared = image._get_handle()  # the handle of a thread that is about to read
     with pytest.raises(openslide.OpenSlideError):
-        shared.read_region((70, 70), 0, (8, 8))  # while another comes upon the broken tile
+        shared.read_region((70, 70), 0, (8, 8))  # another thread reads the broken tile
     np.testing.assert_array_equal(image.read_region((0, 0), 0, (8, 8)), picture[:8, :8])
 
 
@@ -167,7 +167,7 @@ def test_only_eight_bits_png(tmp_path: Path) -> None:
     assert "is float32" in refusal(tmp_path / "b.tiff")
 
 
-def test_sixteen_bit_colour_png_is_not_cut_down_quietly(tmp_path: Path) -> None:
+def test_sixteen_bit_colour_png_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     import imagecodecs
 
@@ -176,7 +176,7 @@ def test_sixteen_bit_colour_png_is_not_cut_down_quietly(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(4,), (4, 4, 2), (4, 4, 5), (2, 4, 4, 3), (0, 4)])
-def test_shapes_that_are_no_image(shape: tuple[int, ...]) -> None:
+def test_arrays_of_wrong_shape_are_errors(shape: tuple[int, ...]) -> None:
     with pytest.raises(ImageError, match=r"has shape \("):
         open_image(np.zeros(shape, np.uint8))
 
@@ -194,7 +194,7 @@ def test_too_many_channels(tmp_path: Path) -> None:
     assert "has 5 channels as MINISBLACK" in refusal(path)
 
 
-def test_large_png_is_no_bomb(
+def test_a_large_png_is_not_a_decompression_bomb(
     tmp_path: Path, picture: Pixels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.png"
@@ -231,7 +231,7 @@ def test_openslide_steps_in_where_tifffile_fails(
     assert isinstance(open_image(path), SlideImage)
 
 
-def test_pillow_image_of_a_file_that_went_away(tmp_path: Path, picture: Pixels) -> None:
+def test_a_file_that_was_deleted_after_opening(tmp_path: Path, picture: Pixels) -> None:
     path = tmp_path / "a.png"
     PILImage.fromarray(picture).save(path)
     image = PillowImage(path)

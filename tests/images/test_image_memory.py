@@ -1,4 +1,4 @@
-"""Reading a file through does not fill the memory with it."""
+"""Reading a whole file does not keep it in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tifffile
 SIDE = 8192  # 201 MB of RGB
 BLOCK = 512
 
-# In a process of its own: what other tests left in memory, or let go of, would be counted too.
+# In a separate process, because memory of other tests would be counted too.
 READ_THROUGH = """
 import mmap, sys
 from pathlib import Path

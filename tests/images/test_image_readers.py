@@ -40,7 +40,7 @@ def naive_crop(pixels: Pixels, x: int, y: int, width: int, height: int, backgrou
 
 
 class TestEveryReader:
-    """The conformance class: what any image must do, whatever file is behind it."""
+    """Conformance tests of every image class."""
 
     def test_header(self, image: Image) -> None:
         assert image.dimensions == image.level_dimensions[0] == (WIDTH, HEIGHT)
@@ -51,7 +51,7 @@ class TestEveryReader:
         slide = isinstance(image, SlideImage) or image.level_count > 1
         assert image.background == (255 if slide else 0)
 
-    def test_making_one_opens_nothing(self, image: Image) -> None:
+    def test_the_constructor_leaves_no_file_open(self, image: Image) -> None:
         assert image._handle is None
 
     @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ class TestEveryReader:
         with pytest.raises(ImageError, match=f"no level {level}: choose from 0 to"):
             image.read_region((0, 0), level, (4, 4))
 
-    def test_region_of_nothing(self, image: Image) -> None:
+    def test_an_empty_region_is_an_error(self, image: Image) -> None:
         with pytest.raises(ImageError, match="0 x 4 px is empty"):
             image.read_region((0, 0), 0, (0, 4))
 

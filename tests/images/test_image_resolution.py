@@ -83,7 +83,9 @@ def test_beyond_the_edge_is_background(slide: Image) -> None:
         ({"level": 0, "mpp": 1.0}, "give one of them"),
     ],
 )
-def test_what_cannot_be_met(slide: Image, asked: dict[str, float], message: str) -> None:
+def test_impossible_resolutions_are_errors(
+    slide: Image, asked: dict[str, float], message: str
+) -> None:
     with pytest.raises(ImageError, match=message):
         downsample_for(slide, **asked)  # type: ignore[arg-type]
 

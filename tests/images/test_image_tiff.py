@@ -1,4 +1,4 @@
-"""What is particular to TIFF: tiles, their cache, padded pyramids, stated scales."""
+"""TIFF files: tiles, their cache, padded pyramids and resolution tags."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Pixels = npt.NDArray[np.uint8]
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of the tiles that are decoded while the test runs."""
+    """Records the indices of the tiles that are decoded during a test."""
     seen: list[int] = []
     decode = TiffLevel._decode_segment
 
@@ -37,7 +37,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-def test_only_the_tiles_touched_are_decoded(
+def test_only_overlapping_tiles_are_decoded(
     tmp_path: Path, picture: Pixels, decoded: list[int]
 ) -> None:
     image = open_image(write_tiff(tmp_path / "a.tif", [picture]))  # 4 columns of 48 x 32
@@ -59,7 +59,7 @@ def test_cache_holds_no_more_than_its_limit(
     assert len(decoded) == 2 * 20  # all of it, twice: it does not fit
 
 
-def test_cache_drops_what_was_used_longest_ago() -> None:
+def test_cache_drops_the_least_recently_used_tile() -> None:
     cache = TileCache(limit=20)
     tile = np.zeros(10, np.uint8)
     made: list[str] = []
@@ -121,7 +121,7 @@ def test_a_tile_missed_by_two_threads_is_decoded_once(fails: bool) -> None:
         first = pool.submit(cache.get, "a", decode)
         assert started.wait(20)
         second = pool.submit(cache.get, "a", decode)
-        other = cache.get("b", lambda: np.ones(10, np.uint8))  # is not held up
+        other = cache.get("b", lambda: np.ones(10, np.uint8))  # does not wait
         assert other[0] == 1
         assert missed.wait(20)
         finish.set()
@@ -154,7 +154,7 @@ def test_sparse_tiles_cost_nothing(tmp_path: Path, decoded: list[int]) -> None:
 
 
 def write_sparse(path: Path, sizes: list[tuple[int, int]]) -> Path:
-    """An RGB pyramid of which only the first tile of each level was stored."""
+    """An RGB pyramid that stores only the first tile of each level."""
     full = np.full((64, 64, 3), 7, np.uint8)
     options: dict[str, Any] = {"photometric": "rgb", "tile": (64, 64), "compression": "deflate"}
     with tifffile.TiffWriter(path) as file:
@@ -228,7 +228,7 @@ def test_uncompressed_strips_are_mapped(
     assert decoded == []
 
 
-def test_levels_that_are_padded_to_whole_tiles(tmp_path: Path) -> None:
+def test_levels_padded_to_whole_tiles(tmp_path: Path) -> None:
     picture = np.random.default_rng(0).integers(0, 256, (448, 320), dtype=np.uint8)
     levels = [picture]
     for by in (2, 4, 8):
@@ -246,7 +246,7 @@ def test_levels_that_are_padded_to_whole_tiles(tmp_path: Path) -> None:
         np.testing.assert_array_equal(region[..., 0], reduced(picture, by))
 
 
-def test_a_page_of_another_picture_is_no_level(tmp_path: Path, picture: Pixels) -> None:
+def test_a_page_with_another_image_is_not_a_level(tmp_path: Path, picture: Pixels) -> None:
     path = write_tiff(tmp_path / "a.tif", [picture, picture[:40, :100], reduced(picture, 2)])
     assert open_image(path).level_dimensions == ((150, 132), (75, 66))
 

@@ -1,4 +1,4 @@
-"""What any patch source must do, whatever is behind it.
+"""Conformance tests of every patch source.
 
 A test class inherits from ``PatchSourceConformance`` and gives two fixtures: ``source``, and
 ``expected``, all of its patches as one tensor.
@@ -43,14 +43,14 @@ class PatchSourceConformance:
         patches = source.read([0])
         assert patches.dtype == torch.uint8 if patches.dim() == 4 else patches.is_floating_point()
 
-    def test_only_what_is_asked_for_is_read_in_the_order_asked(
+    def test_requested_patches_come_in_the_requested_order(
         self, source: PatchSource, expected: Tensor
     ) -> None:
         last = len(source) - 1
         for indices in ([last], [last, 0], [0, last, 0, 0], list(range(last, -1, -2))):
             assert torch.equal(source.read(indices), expected[indices])
 
-    def test_numbers_may_come_as_a_list_an_array_a_tensor_or_a_range(
+    def test_indices_may_be_a_list_an_array_a_tensor_or_a_range(
         self, source: PatchSource, expected: Tensor
     ) -> None:
         for indices in ([1, 0], np.array([1, 0]), torch.tensor([1, 0]), range(1, -1, -1)):
@@ -59,18 +59,18 @@ class PatchSourceConformance:
     def test_reading_nothing_gives_nothing(self, source: PatchSource) -> None:
         assert source.read([]).shape == (0, *source.shape)
 
-    def test_a_number_no_patch_has_is_named(self, source: PatchSource) -> None:
+    def test_an_index_out_of_range_is_named(self, source: PatchSource) -> None:
         for wrong in (len(source), -1):
             with pytest.raises(PatchError, match=f"no patch {wrong}"):
                 source.read([0, wrong])
 
-    def test_what_was_read_can_be_changed_without_harm(
+    def test_patches_that_were_read_can_be_modified(
         self, source: PatchSource, expected: Tensor
     ) -> None:
         source.read([0, 1]).zero_()
         assert torch.equal(source.read([0, 1]), expected[:2])
 
-    def test_it_travels_to_a_worker_before_and_after_a_read(
+    def test_it_can_be_pickled_before_and_after_a_read(
         self, source: PatchSource, expected: Tensor
     ) -> None:
         for _ in range(2):

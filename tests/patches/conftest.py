@@ -1,4 +1,4 @@
-"""The pictures in every format, which the tests of images write, are for these tests too."""
+"""Feature files in every layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feature files in the layout of every tool, made as that tool makes them."""
+"""Write feature files in the layout of every supported tool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images of different N side by side."""
+"""Padding of images with different numbers of patches."""
 
 from __future__ import annotations
 

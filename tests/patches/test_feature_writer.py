@@ -1,4 +1,4 @@
-"""The writer of feature files: whole or not at all, and read by other tools."""
+"""Feature files are written atomically and can be read by other tools."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ class TestWriter:
             }
             assert dict(file.attrs) == {"format": FORMAT, "version": VERSION}
 
-    def test_is_taken_for_trident_without_our_mark(self, folder: Path, tmp_path: Path) -> None:
+    def test_without_our_format_attribute_the_layout_is_trident(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
         path = tmp_path / "a.h5"
         path.write_bytes((folder / "ours.h5").read_bytes())
         with h5py.File(path, "a") as file:
@@ -55,7 +57,7 @@ class TestWriter:
         assert bag.mpp is None
         assert torch.equal(bag.read(range(N)), features.detach().half())
 
-    def test_interrupted_leaves_what_was_there(self, tmp_path: Path) -> None:
+    def test_an_interrupted_write_leaves_the_old_file(self, tmp_path: Path) -> None:
         path = tmp_path / "a.h5"
         path.write_text("before")
 
@@ -110,9 +112,9 @@ class TestWriter:
             FeatureWriter(tmp_path / "a.h5", patch_size=64, extent=64).append(FEATURES, PIXELS)
 
     @pytest.mark.skipif(sys.platform == "win32", reason="limits the size of files as POSIX does")
-    @pytest.mark.parametrize("batches", [3, 100])  # Noticed at the end, and on the way.
+    @pytest.mark.parametrize("batches", [3, 100])  # noticed at the end, and while writing
     def test_full_disk(self, tmp_path: Path, batches: int) -> None:
-        """A limit on the size of files stands for it; in a process of its own, to be left alone."""
+        """A limit on the file size simulates a full disk, in a separate process."""
         script = """
 import resource, sys
 import numpy as np

@@ -159,7 +159,7 @@ def test_resampled_patches(
         np.testing.assert_array_equal(patch.numpy(), expected)
 
 
-def test_grid_covers_what_was_scanned(picture: Pixels) -> None:
+def test_the_grid_covers_the_scanned_region(picture: Pixels) -> None:
     image = open_image(picture)
     image.bounds = (11, 23, 90, 65)
     patches = open_patches(image, patch_size=30)

@@ -1,4 +1,4 @@
-"""Reading ahead: every patch once, in order, and never more than a few blocks."""
+"""Prefetching reads every patch once, in order, and only a few blocks ahead."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 
 
 class Watched(MemoryPatches):
-    """Counts reads as they start, and fails at a patch if told to."""
+    """Counts the started reads, and can fail at a given patch."""
 
     def __init__(self, count: int, *, broken: int | None = None) -> None:
         super().__init__(torch.arange(count, dtype=torch.float32).view(-1, 1))
@@ -45,7 +45,7 @@ def no_thread_is_left() -> Iterator[None]:
 
 @pytest.mark.parametrize("count", [0, 1, 4, 5, 23])
 @pytest.mark.parametrize("ahead", [1, 2, 9])
-def test_blocks_are_all_patches_once_and_in_order(count: int, ahead: int) -> None:
+def test_blocks_contain_every_patch_once_in_order(count: int, ahead: int) -> None:
     source = Watched(count)
     blocks = list(prefetch(source, size=4, device=CPU, ahead=ahead))
     assert [number for indices, _ in blocks for number in indices.tolist()] == list(range(count))

@@ -1,4 +1,4 @@
-"""Every source through the conformance class, and what is special about the one in memory."""
+"""Conformance of every source, and tests of the one in memory."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ class TestSubset(PatchSourceConformance):
     def expected(self) -> Tensor:
         return PIXELS[[7, 0, 3, 4]]
 
-    def test_it_knows_where_they_are_in_the_image(self, source: PatchSource) -> None:
+    def test_coordinates_are_those_of_the_image(self, source: PatchSource) -> None:
         assert source.coords[:, 0].tolist() == [56, 0, 24, 32]
 
 
-def test_a_sample_is_small_the_same_again_and_another_for_another_seed() -> None:
+def test_a_sample_is_reproducible_and_depends_on_the_seed() -> None:
     whole = MemoryPatches(torch.arange(1000).view(-1, 1).float())
     first, again, other = (sampled(whole, 50, seed=seed) for seed in (1, 1, 2))
     assert len(first) == 50
@@ -130,14 +130,14 @@ def scene() -> ScenePatches:
     )
 
 
-def test_coordinates_and_extent_are_kept_where_given() -> None:
+def test_given_coordinates_and_extent_are_kept() -> None:
     coords = np.arange(18).reshape(9, 2)
     source = MemoryPatches(PIXELS, coords=coords, extent=32, name="slide 7")
     assert source.coords.tolist() == coords.tolist()
     assert (source.extent, source.name) == (32, "slide 7")
 
 
-def test_without_coordinates_patches_stand_in_one_row() -> None:
+def test_without_coordinates_patches_form_one_row() -> None:
     assert MemoryPatches(PIXELS).coords[:3].tolist() == [[0, 0], [8, 0], [16, 0]]
     assert MemoryPatches(PIXELS).extent == 8
     assert MemoryPatches(FEATURES).coords[:3].tolist() == [[0, 0], [1, 0], [2, 0]]

@@ -38,7 +38,7 @@ def scene(side: int = 240, things: int = 12) -> ScenePatches:
 
 
 class Counted(MemoryPatches):
-    """Remembers how many patches were read at once."""
+    """Records the largest number of patches read at once."""
 
     most = 0
 
@@ -68,7 +68,7 @@ def test_thumbnail_never_enlarges(picture: Pixels) -> None:
     assert view.scale == 1
 
 
-def test_thumbnail_reads_a_bounded_part_of_the_coarsest_level_that_will_do(
+def test_thumbnail_reads_small_blocks_of_the_coarsest_sufficient_level(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     big = np.full((1024, 2048, 3), 200, dtype=np.uint8)
@@ -115,7 +115,7 @@ def test_thumbnail_of_a_scene_is_that_of_its_dense_image(
     np.testing.assert_allclose(view.pixels, np.repeat(expected, 3, axis=2), atol=1)
 
 
-def test_thumbnail_of_patches_is_pasted_from_few_at_a_time(
+def test_thumbnail_of_patches_reads_few_at_a_time(
     picture: Pixels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grid = open_patches(picture, patch_size=20)

@@ -1,3 +1,5 @@
+"""The tissue filter against a naive count of dark pixels."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -21,7 +23,7 @@ Pixels = npt.NDArray[np.uint8]
 
 
 class Pyramid(Image):
-    """Levels in memory that note every read: level, x, y, width, height."""
+    """Levels in memory that record every read as level, x, y, width, height."""
 
     def __init__(self, levels: list[Pixels], *, tile: int | None = 32, **header: Any) -> None:
         sizes = tuple((level.shape[1], level.shape[0]) for level in levels)
@@ -60,7 +62,7 @@ def grey(pixels: Pixels) -> Pixels:
 
 
 def share_by_hand(pixels: Pixels, patches: ImagePatches) -> npt.NDArray[np.float64]:
-    """Of each patch's area at full resolution."""
+    """Share of tissue in each patch at full resolution."""
     dark = grey(pixels) <= threshold_otsu(grey(pixels))
     side = patches.extent
     return np.array(
@@ -90,7 +92,7 @@ def test_grey_images_have_a_threshold() -> None:
 
 @pytest.mark.parametrize("edge", ["drop", "pad"])
 @pytest.mark.parametrize(("size", "stride"), [(32, 32), (50, 20), (20, 33), (300, 300)])
-def test_kept_are_those_counted_one_by_one(size: int, stride: int, edge: Any) -> None:
+def test_kept_patches_match_a_naive_count(size: int, stride: int, edge: Any) -> None:
     pixels = slide()
     patches = ImagePatches(Pyramid([pixels]), patch_size=size, stride=stride, edge=edge)
     expected = np.flatnonzero(share_by_hand(pixels, patches) >= 0.01)
@@ -101,7 +103,7 @@ def test_kept_are_those_counted_one_by_one(size: int, stride: int, edge: Any) ->
     assert found.source.coords.tolist() == patches.coords[expected].tolist()
 
 
-def test_share_decides() -> None:
+def test_min_share_decides_which_patches_are_kept() -> None:
     pixels = slide()
     patches = ImagePatches(Pyramid([pixels]), patch_size=32)
     share = share_by_hand(pixels, patches)
@@ -111,7 +113,7 @@ def test_share_decides() -> None:
 
 
 @pytest.mark.parametrize("mpp", [0.25, 0.5, 0.61])
-def test_coarse_levels_agree_where_it_is_clear(mpp: float) -> None:
+def test_coarse_levels_agree_on_clear_patches(mpp: float) -> None:
     pixels = slide()
     image = Pyramid([pixels, reduced(pixels, 2), reduced(pixels, 4)], mpp=(0.25, 0.25))
     patches = ImagePatches(image, patch_size=40, downsample=downsample_for(image, mpp=mpp))
@@ -123,7 +125,7 @@ def test_coarse_levels_agree_where_it_is_clear(mpp: float) -> None:
         assert 0 < kept.sum() < len(kept)
 
 
-def test_levels_that_are_no_whole_fraction_are_covered_to_the_edge() -> None:
+def test_levels_of_fractional_scale_are_covered_to_the_edge() -> None:
     pixels = np.full((340, 400, 3), 240, np.uint8)  # a patch of 30 sticks out by 20 each way
     pixels[-10:, -10:] = 80
     image = Pyramid([pixels, reduced(pixels, 3)])
@@ -134,7 +136,7 @@ def test_levels_that_are_no_whole_fraction_are_covered_to_the_edge() -> None:
     assert {167} <= kept <= {152, 153, 166, 167}
 
 
-def test_reads_are_bounded_whole_tiles_and_none_is_read_twice_a_pass() -> None:
+def test_each_pass_reads_every_tile_once_in_bounded_blocks() -> None:
     image = Pyramid([slide(), reduced(slide(), 2)])
     tissue_patches(ImagePatches(image, patch_size=32), level=0)
     assert {read[0] for read in image.reads} == {0}
@@ -143,7 +145,7 @@ def test_reads_are_bounded_whole_tiles_and_none_is_read_twice_a_pass() -> None:
     assert len(set(image.reads)) * 2 == len(image.reads)
 
 
-def test_only_the_scanned_part_is_looked_at() -> None:
+def test_only_the_scanned_region_is_read() -> None:
     pixels = slide()
     pixels[:, :100] = 30  # a label of the slide, say
     image = Pyramid([pixels], bounds=(100, 10, 290, 300))
@@ -153,7 +155,7 @@ def test_only_the_scanned_part_is_looked_at() -> None:
     assert sum(w * h for *_, w, h in image.reads) == 2 * 290 * 300
 
 
-def test_black_that_was_never_scanned_is_no_tissue() -> None:
+def test_black_unscanned_areas_are_not_tissue() -> None:
     pixels = slide()
     plain = tissue_patches(ImagePatches(Pyramid([pixels]), patch_size=32), level=0)
     holed = pixels.copy()
@@ -171,8 +173,8 @@ def test_most_of_a_slide_may_be_black() -> None:
     assert found.source.coords[:, 0].max() < 400
 
 
-def test_black_with_noise_is_no_fluorescence() -> None:
-    """As JPEG leaves it."""
+def test_noisy_black_areas_are_not_fluorescence() -> None:
+    """JPEG adds such noise."""
     pixels = np.random.default_rng(0).integers(0, 6, (330, 1200, 3), dtype=np.uint8)
     pixels[:, :400] = slide()
     found = tissue_patches(ImagePatches(Pyramid([pixels]), patch_size=40), level=0)
@@ -209,7 +211,7 @@ def noise(mean: float, spread: float) -> Pixels:
         (noise(9, 3), "nothing stands out"),
     ],
 )
-def test_a_slide_without_tissue_is_an_outcome(pixels: Pixels, reason: str) -> None:
+def test_a_slide_without_tissue_gives_the_reason(pixels: Pixels, reason: str) -> None:
     found = tissue_patches(ImagePatches(Pyramid([pixels]), patch_size=32))
     assert len(found.kept) == 0
     assert found.threshold is None
@@ -217,7 +219,7 @@ def test_a_slide_without_tissue_is_an_outcome(pixels: Pixels, reason: str) -> No
     assert reason in found.reason
 
 
-def test_specks_are_too_little_for_any_patch() -> None:
+def test_specks_are_too_small_to_keep_a_patch() -> None:
     pixels = np.full((200, 200, 3), 240, np.uint8)
     pixels[10:13, 10:13] = 60
     found = tissue_patches(ImagePatches(Pyramid([pixels]), patch_size=50), level=0)
@@ -237,7 +239,7 @@ def test_default_level_is_coarse_but_leaves_pixels_in_a_patch() -> None:
     assert level(64, 4.0) == 2
 
 
-def test_levels_that_cannot_be_are_told() -> None:
+def test_impossible_levels_are_errors() -> None:
     pixels = slide()
     patches = ImagePatches(Pyramid([pixels, reduced(pixels, 4)]), patch_size=3)
     with pytest.raises(PatchError, match="finer level"):

@@ -24,7 +24,7 @@ def stored(folder: Path) -> tuple[Path, Tissue]:
     return path, found
 
 
-def test_what_was_found_comes_back_from_its_file(tmp_path: Path) -> None:
+def test_saved_tissue_can_be_loaded(tmp_path: Path) -> None:
     path, found = stored(tmp_path)
     again = load_tissue(path, found.patches.image)
     assert again.kept.tolist() == found.kept.tolist()
@@ -35,7 +35,7 @@ def test_what_was_found_comes_back_from_its_file(tmp_path: Path) -> None:
     assert [file.name for file in path.parent.iterdir()] == [path.name]  # nothing half-made
 
 
-def test_other_tools_find_what_they_look_for(tmp_path: Path) -> None:
+def test_other_tools_can_read_the_file(tmp_path: Path) -> None:
     path, found = stored(tmp_path)
     with h5py.File(path) as file:
         coords, attributes = file["coords"][:], dict(file["coords"].attrs)
@@ -64,7 +64,7 @@ def test_a_slide_without_tissue_is_stored_too(tmp_path: Path) -> None:
     assert "nothing stands out" in str(again.reason)
 
 
-def test_a_file_that_does_not_fit_is_told(tmp_path: Path) -> None:
+def test_a_file_of_another_slide_is_an_error(tmp_path: Path) -> None:
     path, found = stored(tmp_path)
     image = found.patches.image
     with pytest.raises(PatchError, match="of a slide of 400 x 330 px"):
