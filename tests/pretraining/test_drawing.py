@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ips.errors import DataError, ImageError, PatchError
 from ips.pretraining import patches as drawing
 from ips.pretraining.neighbours import draw_neighbours, find_neighbours
-from ips.pretraining.patches import Reader, Slide, blank, collect, draw, find_files
+from ips.pretraining.patches import Reader, Slide, collect, draw, find_files, is_blank
 from ips.slides.coords import Resolution, slide_patches
 
 OPEN = partial(slide_patches, resolution=Resolution(8))
@@ -98,7 +98,7 @@ class TestFiles:
             places(tmp_path / f"{stem}.h5", [[0, 0]], patch_size=8, patch_level=0)
         assert collect(files, opener).patch_size == 8
         places(tmp_path / "two.h5", [[0, 0]], patch_size=16, patch_level=0)
-        with pytest.raises(DataError, match=r"one\.png are of patches of 8 px, .*two\.png of 16"):
+        with pytest.raises(DataError, match=r"one\.png have 8 px, .*two\.png have 16"):
             collect(files, opener)
 
 
@@ -144,20 +144,20 @@ class TestReader:
     def test_blank_patches_give_way(self, tmp_path: Path) -> None:
         path = picture(tmp_path / "x.png", blank_rows=16)
         read, as_it_is = reader([path]), reader([path], skip_blank=False)
-        assert blank(as_it_is.read(range(16))).sum() == 8
+        assert is_blank(as_it_is.read(range(16))).sum() == 8
         before = read.read(range(16))
-        assert not blank(before).any()
+        assert not is_blank(before).any()
         assert torch.equal(before, read.read(range(16)))  # and the same at every reading
         assert torch.equal(before, reader([path]).read(range(16)))
         empty = reader([picture(tmp_path / "empty.png", blank_rows=32)])
-        assert blank(empty.read([0])).all()
+        assert is_blank(empty.read([0])).all()
 
     def test_blank_is_one_colour_but_for_noise(self) -> None:
         noise = torch.randint(-3, 4, (3, 32, 32))
         flat = torch.tensor([240, 230, 235])[:, None, None].expand(3, 32, 32)
         edge = flat.clone()
         edge[:, :, :4] -= 60
-        assert blank(torch.stack([flat, flat + noise, edge])).tolist() == [True, True, False]
+        assert is_blank(torch.stack([flat, flat + noise, edge])).tolist() == [True, True, False]
 
     def test_few_files_are_open(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         paths = [picture(tmp_path / f"{'x' * n}.png") for n in range(1, 7)]

@@ -204,7 +204,7 @@ class TestMistakes:
 
     def test_a_batch_of_one(self, images: Path, tmp_path: Path) -> None:
         words = images, "--run", tmp_path, *TINY, "--batch"
-        assert "BatchNorm needs 2 patches" in Outcome("pretrain", *words, "1").err
+        assert "BatchNorm needs at least 2 patches" in Outcome("pretrain", *words, "1").err
         assert "multiple of the devices" in Outcome("pretrain", *words, "5", "--devices", "2").err
 
     def test_fewer_patches_than_a_batch(self, images: Path, tmp_path: Path) -> None:

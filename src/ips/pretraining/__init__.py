@@ -1,4 +1,4 @@
-"""Learn from patches without labels, and store what was learnt as features."""
+"""Pretraining of an encoder on unlabelled patches with BYOL."""
 
 from ips.errors import require
 

@@ -1,4 +1,4 @@
-"""Two views of a patch: the augmentations of Table 9 of the paper, on the patches' own device.
+"""Two views of a patch: the augmentations of Table 9, on the device of the patches.
 
 Letters: b patches, C channels.
 """
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ips.errors import ConfigError
 
-#: BYOL's side of a view; a smaller patch gives views of its own size.
+#: Side of a view in BYOL; smaller patches give views of their own size.
 VIEW = 224
 
 
@@ -23,10 +23,10 @@ VIEW = 224
 class Augmentation:
     """A row of Table 9.
 
-    Args:
-        type: as the table calls it.
-        parameters: as the table gives them.
-        probability: in the first view and in the second.
+    Attributes:
+        type: name in the table.
+        parameters: parameters in the table.
+        probability: probability in the first and in the second view.
     """
 
     type: str
@@ -53,18 +53,18 @@ TABLE = (
 class TwoViews(nn.Module):
     """Makes two views of every patch, each with the probabilities of its column in the table.
 
-    Grey patches have no saturation and no hue: of the colour jitter brightness and contrast are
-    left, and Grayscale is left out.
+    For grey patches, the colour jitter changes only brightness and contrast, and Grayscale is
+    omitted.
 
     Args:
-        patch: side of a patch; that of a view is the same, at most 224.
+        patch: side of a patch; a view has the same side, but at most 224.
         channels: C, 1 or 3.
     """
 
     def __init__(self, *, patch: int, channels: int) -> None:
         super().__init__()
         if patch < 4:
-            raise ConfigError(f"a patch size of {patch} px: take patches of at least 4 px")
+            raise ConfigError(f"a patch size of {patch} px: use patches of at least 4 px")
         self.size = min(patch, VIEW)
         self.first, self.second = (
             nn.Sequential(
@@ -79,18 +79,18 @@ class TwoViews(nn.Module):
 
     @torch.no_grad()
     def forward(self, patches: Tensor) -> tuple[Tensor, Tensor]:
-        """``(b, C, h, w)`` uint8 to two of ``(b, C, size, size)`` between 0 and 1."""
-        # half precision would round pixels, and not all of this runs in it
+        """Patches ``(b, C, h, w)`` uint8 to two views ``(b, C, size, size)`` in 0..1."""
+        # Half precision would round pixels, and not all augmentations support it.
         with torch.autocast(patches.device.type, enabled=False):
             pixels = patches.float() / 255
-            # rounding of sums may leave the range by a little
+            # rounding may leave the range
             return self.first(pixels).clamp_(0, 1), self.second(pixels).clamp_(0, 1)
 
 
 class QuarterTurns(nn.Module):
-    """Turn each patch by one of these multiples of 90 degrees, all equally likely.
+    """Rotates each patch by one of the given multiples of 90 degrees, with equal probability.
 
-    Pixels only move. Kornia's own interpolates, and turns by 90 and 180 degrees more often.
+    Unlike Kornia's rotation, this does not interpolate.
     """
 
     def __init__(self, degrees: Sequence[int]) -> None:
@@ -98,7 +98,7 @@ class QuarterTurns(nn.Module):
         self.degrees = degrees
 
     def forward(self, x: Tensor) -> Tensor:
-        """``(b, C, h, h)`` to the same."""
+        """Rotate patches ``(b, C, h, h)``."""
         chosen = torch.randint(len(self.degrees), (len(x),)).to(x.device)  # (b,)
         out = torch.empty_like(x)
         for number, degrees in enumerate(self.degrees):
@@ -108,17 +108,16 @@ class QuarterTurns(nn.Module):
 
 
 def blur_kernel(size: int) -> int:
-    """Side of the blur for views of ``size``: 23 for 224, in proportion below; odd, at least 3.
+    """Kernel size of the blur for views of ``size``: proportional, odd, and at least 3.
 
     >>> [blur_kernel(size) for size in (224, 128, 64, 32, 16)]
     [23, 13, 7, 3, 3]
     """
-    widest = next(row for row in TABLE if row.type == "GaussianBlur").parameters["kernel_size"]
-    return int(max(3, 2 * round((widest * size / VIEW - 1) / 2) + 1))
+    full = next(row for row in TABLE if row.type == "GaussianBlur").parameters["kernel_size"]
+    return int(max(3, 2 * round((full * size / VIEW - 1) / 2) + 1))
 
 
 def _build(row: Augmentation, probability: float, *, size: int, channels: int) -> nn.Module:
-    """A row of the table as a module."""
     module: nn.Module
     match row.type:
         case "Rotation":
@@ -141,5 +140,5 @@ def _build(row: Augmentation, probability: float, *, size: int, channels: int) -
             level = row.parameters["threshold"] / 255
             module = K.RandomSolarize((level, level), (0.0, 0.0), p=probability)
         case _:
-            raise ValueError(f"no augmentation is called {row.type}")
+            raise ValueError(f"unknown augmentation {row.type}")
     return module

@@ -1,4 +1,4 @@
-"""BYOL: a network learns to predict what a slow copy of itself makes of another view.
+"""BYOL: a network learns to predict the output of its moving average for another view.
 
 Grill et al. 2020, *Bootstrap your own latent*.
 
@@ -18,13 +18,13 @@ from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """What two views of the same patches give.
+class BYOLOutput:
+    """Result for two views of the same patches.
 
-    Args:
-        loss: a scalar.
-        spread: how far apart the target's projections of different patches are, from 0, where all
-            are one point and nothing is learnt any more, to about 1.
+    Attributes:
+        loss: scalar loss.
+        spread: standard deviation of the target's projections over the patches, scaled from 0
+            (collapsed to a single point) to about 1.
     """
 
     loss: Tensor
@@ -32,13 +32,13 @@ class Comparison:
 
 
 class BYOL(nn.Module):
-    """The online network with its predictor, and the target network that follows it.
+    """The online network with its predictor, and the target network, its moving average.
 
     Args:
-        encoder: ``(b, C, h, w)`` to ``(b, D)``; what is kept in the end.
+        encoder: network from ``(b, C, h, w)`` to ``(b, D)``.
         dim: D.
-        hidden: of the projector and of the predictor, 4,096 in BYOL.
-        projection: P, 256 in BYOL.
+        hidden: hidden size of the projector and the predictor.
+        projection: P.
     """
 
     def __init__(
@@ -51,17 +51,17 @@ class BYOL(nn.Module):
         self.target_encoder = deepcopy(self.encoder).requires_grad_(False)
         self.target_projector = deepcopy(self.projector).requires_grad_(False)
 
-    def forward(self, first: Tensor, second: Tensor) -> Comparison:
-        """Each view ``(b, C, h, w)`` predicts what the target makes of the other."""
+    def forward(self, first: Tensor, second: Tensor) -> BYOLOutput:
+        """Predict the target's projection of each view ``(b, C, h, w)`` from the other view."""
         p, q = (self.predictor(self.projector(self.encoder(v))) for v in (first, second))  # (b, P)
         with torch.no_grad():
             s, t = (self.target_projector(self.target_encoder(v)) for v in (first, second))
         loss = distance(p, t) + distance(q, s)  # (b,)
-        return Comparison(loss.mean(), _spread(t))
+        return BYOLOutput(loss.mean(), _spread(t))
 
     @torch.no_grad()
     def update_target(self, tau: float) -> None:
-        """Move the target towards the online network, of which ``1 - tau`` is taken."""
+        """Update the target: ``tau`` times itself plus ``1 - tau`` times the online network."""
         pairs = (self.target_encoder, self.encoder), (self.target_projector, self.projector)
         for target, online in pairs:
             for slow, fast in zip(target.parameters(), online.parameters(), strict=True):
@@ -69,13 +69,13 @@ class BYOL(nn.Module):
 
 
 def distance(prediction: Tensor, target: Tensor) -> Tensor:
-    """2 - 2 cos between rows of ``(b, P)``, ``(b,)``: the squared distance of the unit vectors."""
-    # float32, since half precision cannot tell a cosine near 1 from 1
+    """Squared distance ``(b,)`` of normalised rows of ``(b, P)``: 2 - 2 cos."""
+    # float32, since half precision rounds a cosine near 1 to 1
     return 2 - 2 * F.cosine_similarity(prediction.float(), target.float(), dim=-1)
 
 
 def moving_average(step: int, *, total: int, start: float = 0.996) -> float:
-    """tau at ``step`` of ``total``: from ``start`` to 1 by a cosine.
+    """tau at ``step`` of ``total``: cosine schedule from ``start`` to 1.
 
     >>> [round(moving_average(step, total=100), 4) for step in (0, 50, 100)]
     [0.996, 0.998, 1.0]
@@ -84,7 +84,7 @@ def moving_average(step: int, *, total: int, start: float = 0.996) -> float:
 
 
 def learning_rate_factor(step: int, *, warmup: int, total: int) -> float:
-    """Share of the peak learning rate: up in a line over ``warmup`` steps, then a cosine to 0.
+    """Factor of the peak learning rate: linear warm-up over ``warmup`` steps, then cosine to 0.
 
     >>> [round(learning_rate_factor(step, warmup=2, total=10), 3) for step in (0, 1, 2, 6, 10)]
     [0.5, 1.0, 1.0, 0.5, 0.0]

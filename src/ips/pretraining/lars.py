@@ -1,4 +1,4 @@
-"""LARS: momentum with a learning rate of its own for every layer (You et al. 2017)."""
+"""LARS: SGD with momentum and a separate learning rate for every layer (You et al. 2017)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torch.optim import Optimizer
 
 
 class LARS(Optimizer):
-    """Each step of a weight is in proportion to the weight's own norm.
+    """Scales the step of each weight tensor to the norm of that tensor.
 
-    A group with ``adapt=False`` gets plain momentum without weight decay, as BYOL has it for
-    biases and BatchNorms: :func:`parameter_groups` makes the groups.
+    Groups with ``adapt=False`` get plain momentum SGD without weight decay, as BYOL uses it for
+    biases and BatchNorms; :func:`parameter_groups` builds the groups.
 
     Args:
-        params: groups of parameters.
-        lr: learning rate; BYOL's is 0.2 for a batch of 256.
-        momentum: share of the last step that is taken again.
-        weight_decay: of groups that adapt.
-        trust: norm of a step as a share of the weight's norm, before ``lr``.
+        params: parameter groups.
+        lr: learning rate; BYOL uses 0.2 for a batch of 256.
+        momentum: momentum factor.
+        weight_decay: weight decay of the adapted groups.
+        trust: ratio of the norms of a step and its weight, before ``lr``.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class LARS(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Move every weight that has a gradient."""
+        """Update all weights that have a gradient."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -53,33 +53,33 @@ class LARS(Optimizer):
             for weight in group["params"]:
                 if weight.grad is None:
                     continue
-                change = weight.grad
+                update = weight.grad
                 if group["adapt"]:
-                    change = change + group["weight_decay"] * weight
-                    change = change * _rate(weight, change, group["trust"])
+                    update = update + group["weight_decay"] * weight
+                    update = update * _rate(weight, update, group["trust"])
                 state = self.state[weight]
                 if "momentum" not in state:
                     state["momentum"] = torch.zeros_like(weight)
                 momentum: Tensor = state["momentum"]
-                momentum.mul_(group["momentum"]).add_(change)
+                momentum.mul_(group["momentum"]).add_(update)
                 weight.sub_(group["lr"] * momentum)
         return loss
 
 
 def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
-    """What learns of a module: weights, and apart from them biases and BatchNorms."""
-    learning = [weight for weight in module.parameters() if weight.requires_grad]
+    """Trainable parameters in two groups: weights, and biases with BatchNorms."""
+    trainable = [weight for weight in module.parameters() if weight.requires_grad]
     return [
-        {"params": [weight for weight in learning if weight.dim() > 1]},
+        {"params": [weight for weight in trainable if weight.dim() > 1]},
         {
-            "params": [weight for weight in learning if weight.dim() <= 1],
+            "params": [weight for weight in trainable if weight.dim() <= 1],
             "adapt": False,
             "weight_decay": 0.0,
         },
     ]
 
 
-def _rate(weight: Tensor, change: Tensor, trust: float) -> Tensor:
-    """1 where either norm is 0; a tensor, so that a GPU need not be waited for."""
-    length, step = weight.norm(), change.norm()
+def _rate(weight: Tensor, update: Tensor, trust: float) -> Tensor:
+    """Learning rate factor, 1 if either norm is 0; a tensor, to avoid a GPU synchronisation."""
+    length, step = weight.norm(), update.norm()
     return torch.where((length > 0) & (step > 0), trust * length / step, 1.0)

@@ -1,4 +1,4 @@
-"""Patches drawn at random from many slides, of which few are open at a time.
+"""Random patches from many slides, of which only a few are open at a time.
 
 Letters: b patches of a batch, n patches of a slide, C channels.
 """
@@ -23,11 +23,11 @@ from ips.images.tile_cache import CACHE_BYTES
 from ips.patches import ImagePatches
 from ips.slides.coords import NoTissueError
 
-#: Bytes of decoded pixels that a process holds of the slides it has open, about.
+#: Approximate limit of the decoded pixels of open slides per process, in bytes.
 OPEN_BYTES = 2**30
-#: A patch shows nothing if none of its channels varies by so many grey levels.
+#: A patch is blank if the standard deviation of every channel is below this number of grey levels.
 BLANK_DEVIATION = 4.0
-#: How many other places of a slide are looked at for a patch that shows something.
+#: Maximum number of other patches that are tried in place of a blank one.
 _TRIES = 32
 
 Opener = Callable[[Path], ImagePatches]
@@ -38,27 +38,27 @@ Draws = npt.NDArray[np.int64]
 class Slide:
     """A file to draw patches from.
 
-    Args:
-        path: of the file.
+    Attributes:
+        path: path of the file.
         count: n.
-        held: bytes that are in memory while it is open, at most.
+        memory: maximum number of bytes in memory while it is open.
     """
 
     path: Path
     count: int
-    held: int
+    memory: int
 
 
 @dataclass(frozen=True)
 class Collection:
-    """Slides to draw from.
+    """Slides to draw patches from.
 
-    Args:
-        slides: at least one.
+    Attributes:
+        slides: at least one slide.
         channels: C.
         patch_size: side of a patch in pixels.
-        skipped: why others are not among them.
-        skip_errors: whether a patch that cannot be read gives way to another of its slide.
+        skipped: error messages of the slides that were skipped.
+        skip_errors: replace a patch that cannot be read by another one of its slide.
     """
 
     slides: list[Slide]
@@ -69,9 +69,9 @@ class Collection:
 
 
 def find_files(data: Sequence[Path]) -> list[Path]:
-    """The files that are meant, each once: itself, those in a folder, the rows of a CSV.
+    """The given files, the images in given folders, and the paths in given CSVs, each once.
 
-    A CSV has a ``path`` column; of one with a ``split`` column the training rows are taken.
+    A CSV has a ``path`` column. If it has a ``split`` column, only training rows are used.
     """
     files: list[Path] = []
     for entry in data:
@@ -79,8 +79,8 @@ def find_files(data: Sequence[Path]) -> list[Path]:
             found = list_files([entry], accept=is_image)
             if not found:
                 raise DataError(
-                    f"{entry}: no image or slide in this folder, and folders in it are not looked "
-                    "into: give the one that holds the files"
+                    f"{entry}: no image or slide in this folder, and its subfolders are not "
+                    "searched: give the folder that holds the files"
                 )
         elif entry.suffix.lower() == ".csv":
             rows = read_table(entry, tasks=[])
@@ -100,14 +100,13 @@ def collect(
     skip_errors: bool = False,
     progress: Callable[[], None] = lambda: None,
 ) -> Collection:
-    """Look at the header of every file; nothing of it stays in memory but a few numbers.
+    """Read the header of every file; slides without tissue are skipped.
 
     Args:
-        files: of :func:`find_files`.
-        open_file: makes the patches of a file.
-        skip_errors: leave out those that cannot be opened, as those without tissue always are; to
-            know that, the first patch of each is read.
-        progress: is called after every file.
+        files: files of :func:`find_files`.
+        open_file: opens the patches of a file.
+        skip_errors: also skip files that cannot be opened, or whose first patch cannot be read.
+        progress: callback that is called after every file.
     """
     slides: list[Slide] = []
     skipped: list[str] = []
@@ -120,7 +119,7 @@ def collect(
                     source.read([0])
                 channels.setdefault(source.shape[0], path)
                 sizes.setdefault(source.patch_size, path)
-                slides.append(Slide(path, len(source), _held(source)))
+                slides.append(Slide(path, len(source), _memory(source)))
         except (ImageError, PatchError) as error:
             if not skip_errors and not isinstance(error, NoTissueError):
                 raise
@@ -131,30 +130,31 @@ def collect(
         raise DataError(f"none of {len(files)} slides {what}, such as {skipped[0]}")
     if len(channels) > 1:
         raise DataError(
-            f"{channels[1]} is grey but {channels[3]} has colours: pre-train on one kind"
+            f"{channels[1]} is grey but {channels[3]} has colours: pretrain on one kind"
         )
     if len(sizes) > 1:
         (size, one), (other, another) = list(sizes.items())[:2]
         raise DataError(
-            f"the places of {one} are of patches of {size} px, but those of {another} of {other}: "
-            "find the tissue of all with the same size"
+            f"the patches of {one} have {size} px, but those of {another} have {other}: find the "
+            "tissue of all slides with the same patch size"
         )
     return Collection(slides, next(iter(channels)), next(iter(sizes)), skipped, skip_errors)
 
 
 def draw(slides: Sequence[Slide], *, per_slide: int, seed: int, epoch: int) -> Draws:
-    """The patches of an epoch, ``(draws, 2)`` as numbers of slide and patch, in random order.
+    """Draw the patches of an epoch: ``(draws, 2)`` slide and patch numbers in random order.
 
-    Of each slide up to ``per_slide`` different patches. Slides come in groups that may be open
-    together, and the patches of a group are shuffled: up to 16 whole slides, or images of a
-    gigabyte in all, are mixed.
+    Up to ``per_slide`` different patches are drawn from each slide. Slides are split at random
+    into groups that can be open together (up to 16 slides, or images of 1 GB in total), and the
+    patches of a group are shuffled.
     """
     random = np.random.default_rng([seed, epoch])
     order = random.permutation(len(slides))
-    ends = np.cumsum([slides[number].held for number in order])
+    memory = np.array([slides[number].memory for number in order])
+    ends = np.cumsum(memory)
     groups = -(-int(ends[-1]) // OPEN_BYTES)
-    # by the middle of each slide's share, so that all groups are about equal
-    middles = ends - np.array([slides[number].held for number in order]) / 2
+    # The middle of a slide decides its group, so that all groups have about the same size.
+    middles = ends - memory / 2
     group = np.minimum((middles * groups / ends[-1]).astype(np.int64), groups - 1)
     drawn = []
     for now in range(groups):
@@ -169,18 +169,17 @@ def draw(slides: Sequence[Slide], *, per_slide: int, seed: int, epoch: int) -> D
 
 
 class Reader:
-    """Reads the patches of an epoch by number, and keeps the slides of the last ones open.
+    """Reads the patches of an epoch by number, and keeps the last slides open.
 
-    A worker gets a copy, and opens its own files.
+    A worker process gets a copy, which opens its own files.
 
     Args:
-        slides: to read from.
-        open_file: makes the patches of a file.
-        draws: of :func:`draw`.
-        seed: of what is read instead of blank patches.
-        skip_blank: read another patch of the slide for one that is blank, and note that in
-            ``draws``; where none of a few is better, blank it stays.
-        skip_errors: also for one that cannot be read, unless none of a few can.
+        slides: slides to read from.
+        open_file: opens the patches of a file.
+        draws: patches of :func:`draw`; updated when a patch is replaced.
+        seed: random seed of the replacements.
+        skip_blank: replace a blank patch by another one of its slide, if one of a few is not blank.
+        skip_errors: replace a patch that cannot be read, if one of a few can be read.
     """
 
     def __init__(
@@ -206,36 +205,36 @@ class Reader:
         return torch.stack([self._patch(number) for number in numbers])
 
     def close(self) -> None:
-        """Let all files go."""
+        """Close all files."""
         while self._open:
             self._open.popitem()[1].close()
 
     def _patch(self, number: int) -> Tensor:
         slide, patch = self.draws[number].tolist()
         source = self._opened(slide)
-        spare: tuple[int, Tensor] | None = None
+        found: tuple[int, Tensor] | None = None
         failure: ImageError | None = None
-        for place in self._places(number, patch, len(source)):
+        for candidate in self._candidates(number, patch, len(source)):
             try:
-                pixels = source.read([place])  # (1, C, h, w)
+                pixels = source.read([candidate])  # (1, C, h, w)
             except ImageError as error:
                 if not self.skip_errors:
                     raise
                 failure = failure or error
                 continue
-            shows = not self.skip_blank or not blank(pixels)
-            if shows or spare is None:
-                spare = place, pixels[0]
-            if shows:
+            good = not self.skip_blank or not is_blank(pixels)
+            if good or found is None:
+                found = candidate, pixels[0]
+            if good:
                 break
-        if spare is None:
+        if found is None:
             assert failure is not None
             raise failure
-        self.draws[number, 1] = spare[0]
-        return spare[1]
+        self.draws[number, 1] = found[0]
+        return found[1]
 
-    def _places(self, number: int, patch: int, count: int) -> Iterator[int]:
-        """A patch, and what may be read instead of it."""
+    def _candidates(self, number: int, patch: int, count: int) -> Iterator[int]:
+        """A patch, then its possible replacements."""
         yield patch
         random = np.random.default_rng([self.seed, number])
         yield from random.integers(count, size=_TRIES).tolist()
@@ -244,18 +243,18 @@ class Reader:
         if number not in self._open:
             self._open[number] = self.open_file(self.slides[number].path)
         self._open.move_to_end(number)
-        while len(self._open) > 1 and sum(self.slides[n].held for n in self._open) > OPEN_BYTES:
+        while len(self._open) > 1 and sum(self.slides[n].memory for n in self._open) > OPEN_BYTES:
             self._open.popitem(last=False)[1].close()
         return self._open[number]
 
 
-def blank(patches: Tensor) -> Tensor:
-    """Which of ``(b, C, h, w)`` show nothing, ``(b,)``: one colour but for the scanner's noise."""
+def is_blank(patches: Tensor) -> Tensor:
+    """Whether each patch of ``(b, C, h, w)`` has one colour, up to scanner noise: ``(b,)``."""
     deviation = patches.float().flatten(2).std(dim=2, correction=0)  # (b, C)
     return (deviation < BLANK_DEVIATION).all(dim=1)
 
 
-def _held(source: ImagePatches) -> int:
+def _memory(source: ImagePatches) -> int:
     width, height = source.image.dimensions
     whole = source.image.decoded_whole
     return width * height * source.image.channels if whole else CACHE_BYTES

@@ -1,4 +1,4 @@
-"""Settings of a pre-training, and the file of the encoder that it gives."""
+"""Settings of pretraining, and the file of the pretrained encoder."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ Optimizer = Literal["lars", "adamw"]
 
 @dataclass(frozen=True)
 class Settings:
-    """Of a pre-training; the defaults are those of the paper and of BYOL.
+    """Settings of pretraining; the defaults are those of the paper and of BYOL.
 
     Args:
-        data: files, folders and CSVs.
-        coords: folder of places with tissue.
-        patch_size: side of a patch in pixels at the resolution read; by default what ``coords``
-            notes, or 256.
-        level, mpp, magnification: that resolution; give one at most.
-        encoder: of ``ips.nn.ENCODERS``.
-        stages, width: of the encoder.
-        hidden, projection: sizes of the projector and of the predictor.
-        patches_per_slide: drawn anew in every epoch.
-        epochs: 10 of them, or a tenth where that is less, warm up.
-        batch: patches of a step, on all devices together.
+        data: image files, folders and CSVs.
+        coords: folder with the coordinates of tissue patches.
+        patch_size: side of a patch in pixels at the resolution that is read; by default that of
+            ``coords``, or 256.
+        level, mpp, magnification: resolution to read at; at most one of them.
+        encoder: name of an encoder in ``ips.nn.ENCODERS``.
+        stages, width: number of stages of the encoder, and of channels of its first stage.
+        hidden, projection: hidden and output size of the projector and the predictor.
+        patches_per_slide: number of patches per slide, drawn anew in every epoch.
+        epochs: number of epochs; a tenth of them, at most 10, are warm-up.
+        batch: number of patches per step, on all devices together.
         optimizer: LARS as in BYOL, or AdamW for small batches.
         lr: peak learning rate; by default 0.2 batch / 256 for LARS and 0.001 for AdamW.
-        tau: of the moving average when training begins; BYOL takes 0.99 for short runs.
-        seed: of weights, patches and views.
-        precision: of arithmetic.
+        tau: initial decay of the moving average; BYOL uses 0.99 for short runs.
+        seed: random seed of weights, patches and views.
+        precision: floating-point precision.
     """
 
     data: tuple[Path, ...]
@@ -62,14 +62,14 @@ class Settings:
 
     @property
     def peak_lr(self) -> float:
-        """The learning rate after the warm-up."""
+        """Learning rate after the warm-up."""
         if self.lr is not None:
             return self.lr
         return 0.2 * self.batch / 256 if self.optimizer == "lars" else 0.001
 
     @property
     def warmup_epochs(self) -> float:
-        """Epochs over which the learning rate goes up."""
+        """Epochs of linear warm-up."""
         return min(10, self.epochs / 10)
 
     def build_encoder(self, channels: int) -> ResNet:
@@ -79,7 +79,7 @@ class Settings:
         return built.net
 
     def values(self) -> dict[str, Any]:
-        """Every setting as YAML has it, paths from anywhere."""
+        """All settings as plain values, with absolute paths."""
         values = asdict(self)
         values["data"] = [str(path.resolve()) for path in self.data]
         values["coords"] = None if self.coords is None else str(self.coords.resolve())
@@ -87,33 +87,33 @@ class Settings:
 
 
 def check(settings: Settings, *, devices: int) -> None:
-    """What can be told to be wrong before anything is read."""
+    """Check the settings before any file is read."""
     if settings.encoder not in ENCODERS:
         raise ConfigError(
-            f"--encoder {settings.encoder}: there is none of this name, only {', '.join(ENCODERS)}"
+            f"--encoder {settings.encoder}: no such encoder: choose one of {', '.join(ENCODERS)}"
         )
     if torch.cuda.is_available() and devices > (gpus := torch.cuda.device_count()):
-        raise ConfigError(f"--devices {devices} but there are {gpus} GPUs: take that many at most")
+        raise ConfigError(f"--devices {devices} but there are only {gpus} GPUs: use at most {gpus}")
     if settings.batch % devices:
         raise ConfigError(
-            f"--batch {settings.batch} with --devices {devices}: take a multiple of the devices"
+            f"--batch {settings.batch} with --devices {devices}: use a multiple of the devices"
         )
     if settings.batch // devices < 2:
         raise ConfigError(
-            f"--batch {settings.batch} with --devices {devices}: BatchNorm needs 2 patches at "
-            f"least on each: take --batch {2 * devices} or more"
+            f"--batch {settings.batch} with --devices {devices}: BatchNorm needs at least 2 "
+            f"patches per device: use --batch {2 * devices} or more"
         )
     if not 0 <= settings.tau < 1:
-        raise ConfigError(f"--tau {settings.tau}: take a number from 0 up to 1, such as 0.996")
+        raise ConfigError(f"--tau {settings.tau}: use a number from 0 up to 1, such as 0.996")
     if not 0 < settings.peak_lr < math.inf:
-        raise ConfigError(f"--lr {settings.lr}: take a number above 0")
+        raise ConfigError(f"--lr {settings.lr}: use a number above 0")
 
 
 def save_encoder(encoder: ResNet, settings: Settings, path: Path) -> None:
     """Write the weights under torchvision's names.
 
-    In its header are, as JSON under ``config``, the sections ``encoder`` and ``patches`` as a
-    training's config has them, and every setting of the pre-training. Pixels are between 0 and 1.
+    The header holds the config sections ``encoder`` and ``patches`` for a training with this
+    encoder, and all settings of the pretraining. Pixels are scaled to 0..1.
     """
     config = {
         "encoder": {

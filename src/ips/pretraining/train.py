@@ -1,4 +1,4 @@
-"""Pre-train an encoder with BYOL on the patches of slides, without labels, into a run folder."""
+"""Pretrain an encoder with BYOL on the patches of slides, without labels, into a run folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ips.pretraining.augment import TwoViews
 from ips.pretraining.byol import BYOL, learning_rate_factor, moving_average
 from ips.pretraining.lars import LARS, parameter_groups
 from ips.pretraining.neighbours import draw_neighbours, find_neighbours
-from ips.pretraining.patches import Collection, Opener, Reader, blank, collect, draw, find_files
+from ips.pretraining.patches import Collection, Opener, Reader, collect, draw, find_files, is_blank
 from ips.pretraining.settings import Settings, check, save_encoder
 from ips.progress import progress_bar
 from ips.slides.coords import Resolution, slide_patches
@@ -41,7 +41,7 @@ def pretrain(
     workers: int = 0,
     skip_errors: bool = False,
 ) -> Path | None:
-    """Pre-train an encoder into a run folder.
+    """Pretrain an encoder into a run folder.
 
     The folder holds the state after the last finished epoch at any time. On one device, a resumed
     run ends with the same weights as an uninterrupted one.
@@ -137,7 +137,7 @@ class Learner(harness.BaseLearner):
             {
                 "loss": result.loss.item(),
                 "spread": result.spread.item(),
-                "blank": blank(batch).float().mean().item(),
+                "blank": is_blank(batch).float().mean().item(),
                 "tau": self._tau(self.global_step),
             }
         )
