@@ -38,7 +38,7 @@ class Outline:
         lines: lists of points x, y.
         name: name of the shape, or an empty string.
         group: class of the shape in QuPath or its group in ASAP, or an empty string.
-        colour: ``#rrggbb``, None where the file does not say.
+        colour: ``#rrggbb``, None if unknown.
     """
 
     kind: str

@@ -16,7 +16,7 @@ import tifffile
 from ips.errors import ImageError
 from ips.images.damage import decoding
 from ips.images.image import Image, Pixels
-from ips.images.tiff_header import magnification, micrometres
+from ips.images.tiff_header import read_magnification, read_mpp
 from ips.images.tiff_level import TiffLevel
 from ips.images.tiff_pyramid import pyramid
 from ips.images.tile_cache import CACHE_BYTES, TileCache
@@ -53,8 +53,8 @@ class TiffImage(Image):
                 levels=tuple(level.size for level in levels),
                 channels=levels[0].channels,
                 tiles=tuple(level.tile for level in levels),
-                mpp=micrometres(file),
-                magnification=magnification(file),
+                mpp=read_mpp(file),
+                magnification=read_magnification(file),
             )
         self.background = levels[0].background
 

@@ -11,7 +11,7 @@ _MICROMETRES = {"nm": 1e-3, "µm": 1.0, "μm": 1.0, "um": 1.0, "mm": 1e3, "cm": 
 _PER_UNIT = {2: 25_400.0, 3: 10_000.0}  # ResolutionUnit: inch, centimetre
 
 
-def micrometres(file: Any) -> tuple[float, float] | None:
+def read_mpp(file: Any) -> tuple[float, float] | None:
     """Return the micrometres per pixel along x and y, None if unknown."""
     pixels = _ome_element(file, "Pixels")
     if pixels is not None:
@@ -23,7 +23,7 @@ def micrometres(file: Any) -> tuple[float, float] | None:
     return None if x is None or y is None else (x, y)
 
 
-def magnification(file: Any) -> float | None:
+def read_magnification(file: Any) -> float | None:
     """Return the magnification of the objective in OME metadata, None if unknown."""
     objective = _ome_element(file, "Objective")
     stated = None if objective is None else objective.get("NominalMagnification")

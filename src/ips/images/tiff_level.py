@@ -51,7 +51,7 @@ class TiffLevel:
         page = self._page = pages[0].keyframe
         self._samples = len(pages) * page.samplesperpixel
         self.channels = 1 if page.photometric in _GREY and self._samples < 3 else 3
-        self._refuse_unreadable()
+        self._check_supported()
         if page.is_tiled:
             self._segment: Size = page.tilewidth, page.tilelength
         else:
@@ -63,11 +63,11 @@ class TiffLevel:
         if any(len(p.databytecounts) < self._planes * self._tiles for p in pages):
             raise EOFError(f"the list of tiles of level {number} is too short")
         # Uncompressed contiguous bytes are memory-mapped, however large the strips are.
-        self._plain = all(p.is_memmappable for p in pages)
+        self._mappable = all(p.is_memmappable for p in pages)
         self._maps: list[Pixels] | None = None
-        self.tile = None if self._plain else self._segment
+        self.tile = None if self._mappable else self._segment
         self.row_bytes = int(self._columns * width * height) * self.channels
-        if not self._plain and width * height > MAX_PIXELS:
+        if not self._mappable and width * height > MAX_PIXELS:
             raise ImageError(
                 f"{name} stores {width} x {height} px of level {number} in one piece, which can "
                 "only be decoded whole: convert it to a tiled TIFF"
@@ -79,7 +79,7 @@ class TiffLevel:
     ) -> Pixels:
         """Read a region inside the level; ``lock`` guards the position in the file."""
         (x, y), (width, height) = location, size
-        if self._plain:
+        if self._mappable:
             maps = self._mapped(lock)
             parts = [m[y : y + height, x : x + width] for m in maps]
             raw = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2)
@@ -173,7 +173,7 @@ class TiffLevel:
             return over(raw, self.background)
         return premultiplied_over(raw, self.background)
 
-    def _refuse_unreadable(self) -> None:
+    def _check_supported(self) -> None:
         page, samples, kind = self._page, self._samples, self._page.photometric
         if page.dtype != np.uint8 or page.bitspersample != 8:
             raise ImageError(

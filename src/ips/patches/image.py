@@ -81,7 +81,7 @@ class ImagePatches(PatchSource):
         """Return only these patches, in this order: ``(k, C, h, w)`` uint8."""
         index = as_index(indices, len(self), self.name).numpy()
         corners = self.coords[index]  # (k, 2)
-        if isinstance(self.image, WholeImage) and self._are_slices(corners):
+        if isinstance(self.image, WholeImage) and self._can_slice(corners):
             patches = _gather(self.image.pixels, corners, self.patch_size)
             self.image.release()
             return torch.from_numpy(patches)
@@ -97,7 +97,7 @@ class ImagePatches(PatchSource):
         """Close the file; a later read opens it again."""
         self.image.close()
 
-    def _are_slices(self, corners: Coords) -> bool:
+    def _can_slice(self, corners: Coords) -> bool:
         inside = corners + self.patch_size <= self.image.dimensions  # (k, 2)
         return self.downsample == 1 and len(corners) > 0 and bool(inside.all())
 

@@ -59,12 +59,12 @@ def inspect(file: h5py.File, *, group: str | None, name: str) -> Layout:
     root = _root(file, group=group, name=name)
     names = next((pair for pair in _NAMES if all(_is_array(root, key) for key in pair)), None)
     if names is None:
-        raise _unknown(root, name)
+        raise _unknown_layout(root, name)
     features, coords = (root[key] for key in names)
     count, width = _shape(features, coords, name)
 
     attributes = {
-        key: _plain(value)
+        key: _plain_value(value)
         for owner in (file, root, coords, features)
         for key, value in owner.attrs.items()
     }
@@ -108,7 +108,7 @@ def _is_array(group: h5py.Group, key: str) -> bool:
     return isinstance(group.get(key), h5py.Dataset)
 
 
-def _unknown(root: h5py.Group, name: str) -> PatchError:
+def _unknown_layout(root: h5py.Group, name: str) -> PatchError:
     found = slides(root)
     if found:
         return PatchError(
@@ -184,7 +184,7 @@ def _stride(coords: h5py.Dataset) -> float:
     return float(min((step.min() for step in steps if len(step)), default=0))
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """Convert an attribute to a plain Python value; TRIDENT writes None as a string."""
     if isinstance(value, bytes):
         value = value.decode(errors="replace")

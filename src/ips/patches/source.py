@@ -35,10 +35,10 @@ class Part:
         patches: indices of its patches in the source.
         area: left, top, width and height of the scanned region. Where the size of the image is
             unknown, the region ends with the last patch.
-        size: width and height of the whole image; None where unknown.
+        size: width and height of the whole image; None if unknown.
         step: distance between neighbouring patches.
-        extent: side of a patch; None where a feature file does not say.
-        mpp: micrometres per pixel along x and y; None where unknown.
+        extent: side of a patch; None if unknown.
+        mpp: micrometres per pixel along x and y; None if unknown.
         patch_side: ``extent``, or where unknown the smallest distance between two patches.
         thumbnail: function that draws the area with a longer side of at most that many pixels.
     """
@@ -62,7 +62,7 @@ class PatchSource(Closable, ABC):
 
     Attributes:
         name: name of the image in messages, usually the file name.
-        extent: side of a patch in full-resolution pixels; None where a feature file does not say.
+        extent: side of a patch in full-resolution pixels; None if unknown.
         shape: shape of one patch: ``(C, h, w)`` pixels or ``(D,)`` features.
         patches: all patches as one tensor where they are in memory already, otherwise None.
     """

@@ -2,7 +2,7 @@
 
 Otsu's threshold on grey values separates tissue from glass (Appendix D.6 of the paper). The slide
 is read block by block at a coarse level, once for the histogram and once to count the tissue pixels
-of each patch. Three kinds of slides are told apart:
+of each patch. There are three kinds of slides:
 
 - Tissue is darker than glass. Black pixels were never scanned and count as neither.
 - If most scanned pixels are nearly black and few are bright, the slide is fluorescent, and tissue
