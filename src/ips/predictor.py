@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -79,9 +78,10 @@ class Predictor:
         if self._run is not None and len(source) >= _LARGE and isinstance(image, str | Path):
             with suppress(OSError):  # on a full or read-only disk, the scores stay in memory
                 table = ScoreFile(self._score_file(Path(image)), *table.logits.shape)
-        if progress is not None:
-            table.progress = partial(_report, progress, len(source))
-            progress(0, len(source))
+        if (report := progress) is not None:
+            total = len(source)
+            table.progress = lambda done: report(done, total)
+            report(0, total)
         seed = self.config.train.seed  # as in the test
         prediction = self.net.predict(source, load="lazy", seed=seed, table=table)
         explanation = self._explain(prediction, source, table)
@@ -166,10 +166,6 @@ class Predictor:
                 truth = _join(_chosen(task, task.one_hot(labels[name])))
                 parts[-1] += " (correct)" if predicted == truth else f" (true: {truth})"
         return f"{prediction.name}: {', '.join(parts)}"
-
-
-def _report(progress: Progress, total: int, done: int) -> None:
-    progress(done, total)
 
 
 def _chosen(task: Task, chosen: Tensor) -> str | list[str]:
