@@ -49,7 +49,7 @@ def test_the_layout_in_memory_is_of_no_account() -> None:
 
 
 def test_patches_that_share_a_fingerprint_are_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeats, "_fingerprints", lambda words: torch.zeros(len(words)))
+    monkeypatch.setattr(repeats, "_hashes", lambda words: torch.zeros(len(words)))
     patches = torch.tensor([[1], [2], [1]], dtype=torch.uint8)
     found = distinct(patches)
     assert torch.equal(patches[found.first][found.group], patches)

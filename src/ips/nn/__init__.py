@@ -1,4 +1,4 @@
-"""The parts: encoders, cross-attention, gated attention, position encoding, heads."""
+"""Parts of networks: encoders, aggregators, position encoding, heads."""
 
 from ips.nn.attention import (
     Aggregated,

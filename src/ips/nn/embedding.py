@@ -1,9 +1,9 @@
-"""The selection pass through the encoder: many patches, no gradients, little memory.
+"""Embed many patches without gradients and with little memory, for selection.
 
 Letters: n patches, D embedding size.
 
-What a patch's embedding is does not depend on the patches beside it, so how many go through the
-encoder at a time is a matter of cache and memory alone, and equal patches need to go once.
+The embedding of a patch does not depend on the other patches. So the number of patches per
+micro-batch only affects speed and memory, and equal patches need to be embedded only once.
 """
 
 from __future__ import annotations
@@ -16,89 +16,86 @@ from torch import Tensor, nn
 from ips.nn.folding import FoldedEncoder, has_hooks
 from ips.nn.repeats import distinct
 
-Prepare = Callable[[Tensor], Tensor]
-
-# Activations of about this many pixels stay in a CPU's cache; a GPU wants far more at a time.
+# Activations of about this many pixels fit into the cache of a CPU; a GPU needs far more at a time.
 _PIXELS = {"cpu": 320_000, "cuda": 10_000_000}
 _ROWS = {"cpu": 1_024, "cuda": 16_384}
-_PROBE = 256  # patches looked at before deciding whether equal ones are worth looking for
-_REMEMBERED = 8  # repeated patches whose embedding is carried from one block to the next
+_PROBE = 256  # patches to embed before deciding whether to search for equal ones
+_REMEMBERED = 8  # repeated patches whose embeddings are kept for the next block
 
 
 class SelectionEncoder:
-    """An encoder as selection uses it: folded where it can be, in micro-batches of few shapes.
+    """An encoder for the select step: with folded BatchNorms if possible, in micro-batches.
 
     Args:
-        prepare: from stored patches (uint8 pixels, fp16 features) to what the encoder takes.
-        compile: compile the encoder with ``torch.compile``; pays on a GPU, for long runs.
+        prepare: from stored patches (uint8 pixels, fp16 features) to the input of the encoder.
+        compile: compile the encoder with ``torch.compile``; worthwhile for long runs on a GPU.
     """
 
-    def __init__(self, prepare: Prepare, *, compile: bool = False) -> None:
+    def __init__(self, prepare: Callable[[Tensor], Tensor], *, compile: bool = False) -> None:
         self._prepare, self._compile = prepare, compile
-        self._state: list[int] = []  # of which modules the encoder was made when it was adopted
+        self._modules: list[int] = []  # identities of the encoder's modules when it was prepared
         self._folded: FoldedEncoder | None = None
         self._run: Callable[[Tensor], Tensor] | None = None
-        self._unproven: nn.Module | None = None  # the encoder, until its copy has been compared
+        self._unchecked: nn.Module | None = None  # the encoder, until its copy has been compared
 
     def begin(self, encoder: nn.Module) -> EmbeddingPass:
-        """A pass with the encoder and its weights as they are now; call it in evaluation mode."""
-        parts = list(encoder.modules())
-        state = [has_hooks(encoder), *(id(part) for part in parts)]
-        if state != self._state:
-            self._adopt(encoder)
-            self._state = state
+        """Start a pass with the current weights of the encoder, which is in evaluation mode."""
+        modules = [has_hooks(encoder), *(id(part) for part in encoder.modules())]
+        if modules != self._modules:
+            self._fold(encoder)
+            self._modules = modules
         if self._folded is not None:
             self._folded.refresh()
         return EmbeddingPass(self._encode)
 
-    def _adopt(self, encoder: nn.Module) -> None:
+    def _fold(self, encoder: nn.Module) -> None:
         try:
-            with torch.inference_mode(False):  # or the copy could never be brought up to date
+            with torch.inference_mode(False):  # inference tensors could never be updated
                 self._folded = FoldedEncoder(encoder, compile=self._compile)
-            self._run, self._unproven = self._folded, encoder
-        except ValueError:  # not a network of convolutions and BatchNorms: as it is, then
-            self._keep(encoder)
+            self._run, self._unchecked = self._folded, encoder
+        except ValueError:  # there is nothing to fold
+            self._use_as_is(encoder)
 
-    def _keep(self, encoder: nn.Module) -> None:
-        self._folded, self._unproven = None, None
+    def _use_as_is(self, encoder: nn.Module) -> None:
+        self._folded, self._unchecked = None, None
         self._run = torch.compile(encoder) if self._compile else encoder
 
-    def _prove(self, encoder: nn.Module, x: Tensor) -> None:
-        """Leave the copy where it gives another answer: not all that can be traced is traced right.
+    def _check_copy(self, encoder: nn.Module, x: Tensor) -> None:
+        """Drop the folded copy if its output differs: tracing does not work for all networks.
 
-        Rounding is a thousandth at most, even in half precision a few hundredths.
+        Rounding changes the output by a thousandth, in half precision by a few hundredths.
         """
-        self._unproven = None
+        self._unchecked = None
         expected = encoder(x)
         try:
             assert self._folded is not None
-            off = (self._folded(x) - expected).norm()
-        except Exception:  # a copy may fail in any way where the encoder does not
-            self._keep(encoder)
+            difference = (self._folded(x) - expected).norm()
+        except Exception:  # the copy may fail in any way
+            self._use_as_is(encoder)
         else:
-            if not off <= 0.05 * expected.norm():
-                self._keep(encoder)
+            if not difference <= 0.05 * expected.norm():
+                self._use_as_is(encoder)
 
     def _encode(self, patches: Tensor) -> Tensor:
-        """Embed ``(n, ...)`` patches, a micro-batch at a time, as ``(n, D)``."""
+        """Embed ``(n, ...)`` patches in micro-batches as ``(n, D)``."""
         assert self._run is not None
         size = micro_batch(patches.shape[1:], patches.device)
         step = max(size // 8, 1)
         done = []
         for part in patches.split(size):
-            # One of eight shapes: a library that prepares a kernel per shape would otherwise
-            # fill memory with them. The last part is filled up with its own first patch.
+            # Pad the last part to one of eight sizes: libraries that prepare a kernel per shape
+            # would otherwise fill the memory with kernels.
             lacking = -len(part) % step
-            filler = [part[:1].expand(lacking, *part.shape[1:])] if lacking else []
-            x = self._prepare(joined([part, *filler]))
-            if self._unproven is not None:
-                self._prove(self._unproven, x)
+            padding = [part[:1].expand(lacking, *part.shape[1:])] if lacking else []
+            x = self._prepare(joined([part, *padding]))
+            if self._unchecked is not None:
+                self._check_copy(self._unchecked, x)
             done.append(self._run(x)[: len(part)])
         return joined(done)
 
 
 class EmbeddingPass:
-    """Embeds block after block of one image or batch, equal patches once where that pays."""
+    """Embeds block after block of an image or batch; equal patches once, if there are many."""
 
     def __init__(self, encode: Callable[[Tensor], Tensor]) -> None:
         self._encode = encode
@@ -106,42 +103,42 @@ class EmbeddingPass:
         self._known: tuple[Tensor, Tensor] | None = None  # patches, embeddings
 
     def __call__(self, patches: Tensor) -> Tensor:
-        """``(n, ...)`` to ``(n, D)``."""
-        worth = self._seen < _PROBE or self._embedded < 0.9 * self._seen
-        if patches.dtype != torch.uint8 or not worth:
+        """Embed ``(n, ...)`` patches as ``(n, D)``."""
+        worthwhile = self._seen < _PROBE or self._embedded < 0.9 * self._seen
+        if patches.dtype != torch.uint8 or not worthwhile:
             return self._encode(patches)
         known = 0
         if self._known is not None:
             known = len(self._known[0])
             patches = torch.cat([self._known[0], patches])
         found = distinct(patches)
-        fresh = found.first >= known  # the known ones come first, so each is its own first
+        new = found.first >= known  # known patches are distinct and come first
         if self._known is None:
             x = self._encode(patches.index_select(0, found.first))  # (u, D)
         else:
-            x = self._known[1].new_empty(len(fresh), self._known[1].shape[1])
-            x[~fresh] = self._known[1][found.first[~fresh]]
-            if fresh.any():
-                x[fresh] = self._encode(patches.index_select(0, found.first[fresh]))
+            x = self._known[1].new_empty(len(new), self._known[1].shape[1])
+            x[~new] = self._known[1][found.first[~new]]
+            if new.any():
+                x[new] = self._encode(patches.index_select(0, found.first[new]))
         self._seen += len(patches) - known
-        self._embedded += int(fresh.sum())
+        self._embedded += int(new.sum())
         counts = torch.bincount(found.group)
-        often = counts.topk(min(_REMEMBERED, len(counts))).indices
-        often = often[counts[often] > 1]
-        if len(often):
-            self._known = patches[found.first[often]], x[often]
+        frequent = counts.topk(min(_REMEMBERED, len(counts))).indices
+        frequent = frequent[counts[frequent] > 1]
+        if len(frequent):
+            self._known = patches[found.first[frequent]], x[frequent]
         return x.index_select(0, found.group[known:])
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
-    """One after another; a single part is handed on without a copy."""
+    """Concatenate tensors, without a copy if there is only one."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def micro_batch(shape: torch.Size | tuple[int, ...], device: torch.device) -> int:
-    """How many patches of this shape go through the encoder at a time: a power of two.
+    """Number of patches of this shape to embed at a time, a power of two.
 
-    Chosen from the shape and the kind of device alone, so that a run is reproducible.
+    It depends on the shape and the type of the device alone, so that runs are reproducible.
     """
     if len(shape) < 3:
         return _ROWS.get(device.type, _ROWS["cuda"])

@@ -50,7 +50,7 @@ class Bottleneck(nn.Module):
         outputs = width * self.expansion
         self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
-        # The stride sits on the 3x3 convolution, as in torchvision's weights.
+        # The stride is in the 3x3 convolution, as in torchvision's weights.
         self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(width)
         self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
@@ -74,21 +74,20 @@ def _shortcut(inputs: int, outputs: int, *, stride: int) -> nn.Module | None:
 
 
 class ResNet(nn.Module):
-    """A ResNet without its classifier, cut after some of its stages, globally pooled.
+    """A ResNet without classifier, cut after some of its stages and globally pooled.
 
     Parameter names are torchvision's, so that public ImageNet weights load unchanged.
 
     Args:
         block: the residual block.
-        depths: blocks in each of the four stages.
-        stages: how many stages to keep; the paper keeps 2 for megapixel MNIST, else 4.
+        depths: number of blocks in each of the four stages.
+        stages: number of stages to keep; the paper keeps 2 for megapixel MNIST, otherwise 4.
         width: channels of the first stage, doubled at each further one; 64 in the paper.
-        channels: C, 1 for grey and 3 for colour.
-        norm: put a BatchNorm over the pooled embedding. The position encoding has the norm
-            sqrt(D / 2), far above that of a fresh small network's embeddings, and would drown
-            them at first.
-        pool: over the places of the last map, as everywhere ``mean``, or ``max``: what a small
-            thing leaves in a patch that is mostly empty then counts in full.
+        channels: C, 1 for grey and 3 for colour images.
+        norm: add a BatchNorm over the pooled embedding. The position encoding has the norm
+            sqrt(D / 2), which is far above the embeddings of an untrained small network.
+        pool: pooling over the last feature map: ``mean`` as usual, or ``max``, with which a small
+            object in an otherwise empty patch counts in full.
     """
 
     def __init__(
@@ -133,14 +132,16 @@ class ResNet(nn.Module):
         return embedding
 
     def maps(self, x: Tensor) -> Tensor:
-        """``(n, C, h, w)`` to the last stage's maps, ``(n, D, h', w')``."""
-        x = self.relu(self.maxpool(self.bn1(self.conv1(x))))  # ReLU last: the same, on a quarter
+        """``(n, C, h, w)`` to the feature maps of the last stage, ``(n, D, h', w')``."""
+        x = self.relu(
+            self.maxpool(self.bn1(self.conv1(x)))
+        )  # ReLU last: the same result, a quarter of the work
         for name in self.stages:
             x = self.get_submodule(name)(x)
         return x
 
     def pooled(self, maps: Tensor) -> Tensor:
-        """Maps to ``(n, D)``."""
+        """Feature maps to ``(n, D)``."""
         return maps.amax(dim=(2, 3)) if self.pool == "max" else maps.mean(dim=(2, 3))
 
 
@@ -150,7 +151,7 @@ thin_resnet = partial(ResNet, BasicBlock, (1, 1, 1, 1))
 
 
 class FeatureProjector(nn.Module):
-    """For stored features: LayerNorm without parameters, fc, BatchNorm, ReLU (Appendix D.6).
+    """Encoder of stored features: LayerNorm, linear, BatchNorm, ReLU (Appendix D.6).
 
     Args:
         inputs: size of the stored features, 2,048 in the paper.

@@ -1,8 +1,8 @@
-"""A faster copy of an encoder for evaluation: BatchNorm folded into what comes before it.
+"""A faster copy of an encoder for evaluation, with BatchNorms folded into convolutions.
 
 In evaluation mode a BatchNorm is an affine map per channel, so a convolution followed by one is a
-single convolution with other weights. The copy follows the original: its weights are folded anew
-for every pass, which costs next to nothing beside the pass.
+single convolution with other weights. They are folded again before every pass, which takes far less
+time than the pass.
 """
 
 from __future__ import annotations
@@ -12,50 +12,50 @@ import copy
 import torch
 from torch import Tensor, fx, nn
 
-_BEFORE = (nn.Conv1d, nn.Conv2d)
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 
 
 class FoldedEncoder:
-    """``encoder`` in evaluation mode, with its BatchNorms folded in.
+    """A copy of ``encoder`` in evaluation mode, with folded BatchNorms.
 
-    Deliberately no ``nn.Module``: held by a model, its weights are none of the model's.
+    Not an ``nn.Module``, so that its weights stay out of the state_dict of the model that holds it.
 
     Args:
-        encoder: whose weights it follows.
+        encoder: the original, whose weights are copied.
         compile: compile the copy.
 
     Raises:
-        ValueError: where the encoder cannot be traced or has no BatchNorm to fold.
+        ValueError: if the encoder cannot be traced or has no BatchNorm to fold.
     """
 
     def __init__(self, encoder: nn.Module, *, compile: bool = False) -> None:
         self._original = encoder
-        self._shadow, self._pairs = _fold(encoder)
-        self._run = torch.compile(self._shadow) if compile else self._shadow
+        self._copy, self._pairs = _fold(encoder)
+        self._run = torch.compile(self._copy) if compile else self._copy
 
     def refresh(self) -> None:
-        """Take over the original's weights as they are now."""
+        """Copy the current weights of the original."""
         tensors = dict(self._original.named_parameters()) | dict(self._original.named_buffers())
         first = next(iter(tensors.values()))
-        self._shadow.to(first).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._copy.to(first).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         with torch.no_grad():
-            for name, target in self._shadow.named_parameters():
+            for name, target in self._copy.named_parameters():
                 owner = name.rpartition(".")[0]
                 if owner not in self._pairs:
                     target.copy_(tensors[name])
-            for name, buffer in self._shadow.named_buffers():
-                if name in tensors:  # else a constant that tracing has made a buffer of
+            for name, buffer in self._copy.named_buffers():
+                if name in tensors:  # otherwise a constant that tracing turned into a buffer
                     buffer.copy_(tensors[name])
             for name, norm in self._pairs.items():
                 self._fold_pair(name, norm)
 
     def _fold_pair(self, name: str, norm_name: str) -> None:
         layer, norm = (self._original.get_submodule(n) for n in (name, norm_name))
-        target = self._shadow.get_submodule(name)
-        assert isinstance(layer, _BEFORE)
+        target = self._copy.get_submodule(name)
+        assert isinstance(layer, _CONVOLUTIONS)
         assert isinstance(norm, _NORMS)
-        assert isinstance(target, _BEFORE)
+        assert isinstance(target, _CONVOLUTIONS)
         assert norm.running_mean is not None
         assert norm.running_var is not None
         assert target.bias is not None
@@ -70,27 +70,27 @@ class FoldedEncoder:
         target.bias.copy_(shift)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """What the original gives in evaluation mode, up to rounding."""
+        """Return the output of the original in evaluation mode, up to rounding."""
         embedding: Tensor = self._run(x)
         return embedding
 
 
 def has_hooks(encoder: nn.Module) -> bool:
-    """Whether something else is to run with the encoder, which its copy would leave out."""
+    """Whether the encoder has forward hooks, which a copy would not run."""
     return any(part._forward_hooks or part._forward_pre_hooks for part in encoder.modules())
 
 
 def _fold(encoder: nn.Module) -> tuple[fx.GraphModule, dict[str, str]]:
-    """The encoder as a graph without its BatchNorms, and the pairs (layer, BatchNorm) folded."""
+    """Trace the encoder without its BatchNorms; return it with the pairs (layer, BatchNorm)."""
     if has_hooks(encoder):
         raise ValueError("the encoder has forward hooks, which a traced copy would not run")
     try:
         graph = fx.symbolic_trace(copy.deepcopy(encoder).eval())
-    except Exception as error:  # a network may do anything in its forward
+    except Exception as error:  # tracing fails in many ways
         raise ValueError(f"the encoder cannot be traced: {error}") from error
     modules = dict(graph.named_modules())
     called = [node.target for node in graph.graph.nodes if node.op == "call_module"]
-    weights = [id(part.weight) for part in encoder.modules() if isinstance(part, _BEFORE)]
+    weights = [id(part.weight) for part in encoder.modules() if isinstance(part, _CONVOLUTIONS)]
     pairs: dict[str, str] = {}
     for node in list(graph.graph.nodes):
         before = node.args[0] if node.args else None
@@ -100,8 +100,8 @@ def _fold(encoder: nn.Module) -> tuple[fx.GraphModule, dict[str, str]]:
             and norm.track_running_stats
             and isinstance(before, fx.Node)
             and before.op == "call_module"
-            # of exactly that type: a subclass or a parametrized layer may do anything
-            and type(layer := modules[str(before.target)]) in _BEFORE
+            # exactly this type: a subclass or a parametrized layer may behave differently
+            and type(layer := modules[str(before.target)]) in _CONVOLUTIONS
             and weights.count(id(encoder.get_submodule(str(before.target)).weight)) == 1
             and len(before.users) == 1
             and called.count(before.target) == called.count(node.target) == 1

@@ -1,4 +1,4 @@
-"""Heads: from a task's representation to its logits, and the patch-level read-out.
+"""Heads: from the representation of a task to its logits, and the patch-level read-out.
 
 Letters: B images, M patches, D embedding size, C classes.
 """
@@ -17,8 +17,8 @@ class Head(nn.Sequential):
     Args:
         dim: D.
         classes: C.
-        hidden: sizes of the layers before the last.
-        activation: from logits to probabilities; the task's own.
+        activation: from logits to probabilities, as the task defines it.
+        hidden: sizes of the hidden layers.
     """
 
     def __init__(
@@ -38,16 +38,16 @@ class Head(nn.Sequential):
 
 
 class PatchReadout(nn.Module):
-    """Which class a patch shows, learnt from image labels alone (Sect. 4.5).
+    """Classify single patches, trained with image labels alone (Sect. 4.5).
 
-    A head g scores each patch, and the attention-weighted sum of these scores is trained against
-    the image's label. No gradient reaches the embeddings or the attention, so the head reads the
-    model out without changing it.
+    A head g scores each patch, and the attention-weighted sum of these scores is compared with the
+    label of the image. No gradient reaches the embeddings or the attention, so the read-out does
+    not change the model.
 
     Args:
         head: g, from D to C.
-        task: name of the task whose labels it learns from.
-        token: number of that task's token.
+        task: name of the task whose labels are used.
+        token: index of the token of that task.
     """
 
     def __init__(self, head: Head, *, task: str, token: int) -> None:
@@ -58,7 +58,7 @@ class PatchReadout(nn.Module):
         """Embeddings ``(B, M, D)`` and attention ``(B, T, H, M)`` to patch and image logits.
 
         Returns:
-            ``(B, M, C)`` class scores of the patches, ``(B, C)`` their weighted sum.
+            ``(B, M, C)`` logits of the patches, ``(B, C)`` their weighted sum.
         """
         patch_logits = self.head(x.detach())  # (B, M, C)
         a = attention[:, self.token].mean(dim=1).detach()  # (B, M)

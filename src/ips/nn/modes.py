@@ -1,4 +1,4 @@
-"""Evaluation mode without gradients, as a context manager that leaves no trace."""
+"""Evaluation mode without gradients, as a context manager."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from torch import nn
 
 @contextmanager
 def evaluating(*modules: nn.Module) -> Iterator[None]:
-    """Run in evaluation and no-gradient mode, then put back every sub-module's own flag.
+    """Run in evaluation and no-gradient mode, then restore the mode of every sub-module.
 
-    ``module.train(was)`` would set one flag for the whole tree and so unfreeze a BatchNorm that
-    its owner had put in evaluation mode; here each sub-module gets its own flag back, also when
-    something raises inside.
+    ``module.train(mode)`` would set one mode for all sub-modules, and so unfreeze a BatchNorm that
+    had been set to evaluation mode. The modes are also restored after an exception.
     """
     flags = [(part, part.training) for module in modules for part in module.modules()]
     try:
@@ -26,5 +25,5 @@ def evaluating(*modules: nn.Module) -> Iterator[None]:
     finally:
         for part, flag in flags:
             part.training = flag
-        # Weights cast under autocast in here have no graph; the training pass must cast its own.
+        # Weights that autocast has converted here have no gradients, so drop them.
         torch.clear_autocast_cache()

@@ -1,4 +1,4 @@
-"""Choose M of N patches from a table of score logits: pure functions, no files, no networks.
+"""Choose M of N patches from a table of score logits: pure functions of tensors.
 
 >>> import torch
 >>> from ips import selection

@@ -1,12 +1,12 @@
-"""Which M of the N patches to keep: iterative (Eq. 1 of the paper), exact, random.
+"""Choose which M of N patches to keep: iterative (Eq. 1 of the paper), exact or random.
 
-Letters: B images, N patches of an image, M kept (``keep``), I looked at per step (``chunk``),
-S score channels of a patch.
+Letters: B images, N patches of an image, M kept (``keep``), I added per step (``chunk``), S score
+channels of a patch.
 
-All three take the same arguments and give the same thing. ``logits`` is ``(N, S)`` for one image
-or ``(B, N, S)`` for a batch; ``mask`` ``(B, N)`` is True where there is a patch; ``order``
-``(B, N)`` lists the patch numbers in the order of looking, absent ones last (see ``shuffled``),
-and is the image's own order by default. Of two equal scores the one earlier in the order wins.
+All three functions have the same arguments and return the same type. ``logits`` is ``(N, S)`` for
+one image or ``(B, N, S)`` for a batch. ``mask`` ``(B, N)`` is False for padding. ``order``
+``(B, N)`` contains the patch indices in the order in which they are visited, padding last (see
+``shuffled``); by default in ascending order. Of two equal scores, the one visited first wins.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 
 @dataclass(frozen=True)
 class Selection:
-    """The patches kept, best first; K = min(M, largest N of the batch) places an image.
+    """The patches kept, best first; K = min(M, largest N of the batch) per image.
 
     Attributes:
-        indices: ``(B, K)`` patch numbers in the image's own numbering; 0 where the mask is False.
+        indices: ``(B, K)`` indices of the patches in their image; 0 where the mask is False.
         mask: ``(B, K)``, False where an image has fewer than K patches.
-        scores: ``(B, K)``, the score at the step that last looked at the patch; 0 if masked.
+        scores: ``(B, K)``, the score in the last step that compared the patch; 0 if masked.
     """
 
     indices: Tensor
@@ -40,7 +40,7 @@ class Selection:
     scores: Tensor
 
     def trimmed(self) -> Selection:
-        """Without the last places, if no image of the batch has a patch there."""
+        """Remove the last columns if they are masked for all images."""
         K = int(self.mask.sum(dim=1).max())
         return Selection(self.indices[:, :K], self.mask[:, :K], self.scores[:, :K])
 
@@ -53,29 +53,29 @@ def iterative(
     mask: Tensor | None = None,
     order: Tensor | None = None,
 ) -> Selection:
-    """Eq. 1: fill a buffer with the first M, then keep the best M of M + I, I at a time.
+    """Eq. 1: start with the first M patches, then repeatedly keep the best M of M + I.
 
-    The scores of a step are a softmax over its M + I candidates, so with more than one channel
-    what is kept depends on the order; with one channel it is the ``exact`` selection.
+    The scores of a step are a softmax over its M + I candidates, so with several channels the
+    result depends on the order; with one channel it equals the ``exact`` selection.
     """
 
     def choose(table: Tensor, order: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
         B, N, _ = table.shape
         M = min(keep, N)
-        at = torch.arange(M, device=table.device).expand(B, M)  # (B, M)
+        kept = torch.arange(M, device=table.device).expand(B, M)  # (B, M) positions in the order
         a = scores(_take(table, order[:, :M]), present[:, :M])  # (B, M)
         for start in range(M, N, chunk):  # T = ceil((N - M) / I) steps
             new = torch.arange(start, min(start + chunk, N), device=table.device)
-            candidates = torch.cat([at, new.expand(B, -1)], dim=1)  # (B, M+I)
-            there = present.gather(1, candidates)
-            a_new = scores(_take(table, order.gather(1, candidates)), there)  # (B, M+I)
-            # In the order of looking, so that a tie goes to the earlier patch at every step.
-            best = _top(a_new, there, M).sort(dim=1).values  # (B, M)
-            # An image whose patches have run out has no further step.
-            runs = present[:, new].any(dim=1, keepdim=True)  # (B, 1)
-            at = torch.where(runs, candidates.gather(1, best), at)
-            a = torch.where(runs, a_new.gather(1, best), a)
-        return at, a
+            candidates = torch.cat([kept, new.expand(B, -1)], dim=1)  # (B, M+I)
+            valid = present.gather(1, candidates)
+            a_new = scores(_take(table, order.gather(1, candidates)), valid)  # (B, M+I)
+            # Sorted by position, so that the patch visited first wins a tie in every step.
+            best = _top(a_new, valid, M).sort(dim=1).values  # (B, M)
+            # An image without further patches has no further step.
+            active = present[:, new].any(dim=1, keepdim=True)  # (B, 1)
+            kept = torch.where(active, candidates.gather(1, best), kept)
+            a = torch.where(active, a_new.gather(1, best), a)
+        return kept, a
 
     return _select(choose, logits, keep=keep, chunk=chunk, mask=mask, order=order)
 
@@ -88,13 +88,13 @@ def exact(
     mask: Tensor | None = None,
     order: Tensor | None = None,
 ) -> Selection:
-    """One softmax over all N, then the best M: free of the order except between equals."""
+    """Keep the best M under one softmax over all N; the order only matters for ties."""
 
     def choose(table: Tensor, order: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-        there = torch.zeros_like(present).scatter(1, order, present)  # in the image's own order
-        a = scores(table, there).gather(1, order)  # (B, N)
-        at = _top(a, present, min(keep, table.shape[1]))  # (B, M)
-        return at, a.gather(1, at)
+        valid = torch.zeros_like(present).scatter(1, order, present)  # by patch index
+        a = scores(table, valid).gather(1, order)  # (B, N)
+        kept = _top(a, present, min(keep, table.shape[1]))  # (B, M)
+        return kept, a.gather(1, kept)
 
     return _select(choose, logits, keep=keep, chunk=chunk, mask=mask, order=order)
 
@@ -107,16 +107,16 @@ def random(
     mask: Tensor | None = None,
     order: Tensor | None = None,
 ) -> Selection:
-    """The first M in the order, whatever their logits (the RPS baseline).
+    """Keep the first M in the order, whatever their logits (the RPS baseline).
 
-    Of the table only the shape counts: ``(B, N, 0)`` will do. All scores are 1 / N.
+    Only the shape of the logits matters, so they may be ``(B, N, 0)``. All scores are 1 / N.
     """
 
     def choose(table: Tensor, order: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-        at = torch.arange(min(keep, table.shape[1]), device=table.device)
+        kept = torch.arange(min(keep, table.shape[1]), device=table.device)
+        kept = kept.expand(len(table), -1)  # (B, M)
         counts = present.sum(dim=1, keepdim=True)  # (B, 1)
-        at = at.expand(len(table), -1)  # (B, M)
-        return at, present.gather(1, at).to(logits.dtype) / counts.clamp(min=1)
+        return kept, present.gather(1, kept).to(logits.dtype) / counts.clamp(min=1)
 
     return _select(choose, logits, keep=keep, chunk=chunk, mask=mask, order=order)
 
@@ -130,9 +130,9 @@ def _select(
     mask: Tensor | None,
     order: Tensor | None,
 ) -> Selection:
-    """Choose places in the order, and name what was chosen by the image's own numbers.
+    """Choose positions in the order, and map them back to patch indices.
 
-    The table is never put in order as a whole: of a huge image that would be a second copy.
+    The table itself is never reordered, which would copy the logits of a huge image.
     """
     if keep < 1 or chunk < 1:
         raise ConfigError(f"keep={keep} and chunk={chunk} must both be at least 1 patch")
@@ -148,27 +148,27 @@ def _select(
         return Selection(one.indices[0], one.mask[0], one.scores[0])
     if mask is None:
         mask = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
-    if order is None:  # present patches first, each in its own place
+    if order is None:  # ascending, padding last
         order = (~mask).to(torch.int8).sort(dim=1, stable=True).indices
     present = mask.gather(1, order)  # (B, N)
     with torch.no_grad():
-        at, a = choose(logits, order, present)  # (B, M) places in the order
-    best = a.masked_fill(~present.gather(1, at), -1.0).sort(dim=1, descending=True, stable=True)
-    at, a = at.gather(1, best.indices), a.gather(1, best.indices)
-    kept = present.gather(1, at)  # (B, M)
+        kept, a = choose(logits, order, present)  # (B, M)
+    best = a.masked_fill(~present.gather(1, kept), -1.0).sort(dim=1, descending=True, stable=True)
+    kept, a = kept.gather(1, best.indices), a.gather(1, best.indices)
+    valid = present.gather(1, kept)  # (B, M)
     return Selection(
-        indices=order.gather(1, at).masked_fill(~kept, 0),
-        mask=kept,
-        scores=a.masked_fill(~kept, 0.0),
+        indices=order.gather(1, kept).masked_fill(~valid, 0),
+        mask=valid,
+        scores=a.masked_fill(~valid, 0.0),
     )
 
 
 def _take(table: Tensor, index: Tensor) -> Tensor:
-    """Rows of each image's table: ``(B, N, S)`` and ``(B, k)`` give ``(B, k, S)``."""
+    """Take rows of each image's table: ``(B, N, S)`` and ``(B, k)`` give ``(B, k, S)``."""
     return table.gather(1, index.unsqueeze(-1).expand(-1, -1, table.shape[-1]))
 
 
 def _top(a: Tensor, present: Tensor, count: int) -> Tensor:
-    """Places of the ``count`` highest scores, earlier first among equals, absent ones last."""
-    a = a.masked_fill(~present, -1.0)  # below the 0 that a present patch may round to
+    """Positions of the ``count`` highest scores; earlier ones win ties, padding comes last."""
+    a = a.masked_fill(~present, -1.0)  # below 0, to which the score of a patch may round
     return a.sort(dim=1, descending=True, stable=True).indices[:, :count]

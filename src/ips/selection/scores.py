@@ -1,4 +1,4 @@
-"""From logits to one score per patch, and the order in which patches are looked at.
+"""Turn logits into one score per patch, and shuffle the order in which patches are visited.
 
 Letters: B images, N patches of an image, S score channels of a patch.
 """
@@ -12,43 +12,43 @@ from torch import Tensor
 
 
 def scores(logits: Tensor, mask: Tensor) -> Tensor:
-    """Attention of each patch among those given: softmax per channel, mean over the channels.
+    """Attention of each patch among those given: softmax per channel, mean over channels.
 
-    Channels are heads x tokens, so their mean is the mean over heads, then over tokens
-    (Appendix B). A masked patch takes no part in the softmax and scores 0.
+    Channels are heads x tokens, so this is the mean over heads, then over tokens (Appendix B). A
+    masked patch is excluded from the softmax and has the score 0.
 
     Args:
         logits: ``(B, N, S)``.
-        mask: ``(B, N)``, True where there is a patch.
+        mask: ``(B, N)``, False for padding.
 
     Returns:
-        ``(B, N)``, which sums to 1 over the patches of an image.
+        ``(B, N)``; sums to 1 over the patches of an image.
     """
     absent = ~mask.unsqueeze(-1)  # (B, N, 1)
     attention = logits.masked_fill(absent, -torch.inf).softmax(dim=1)  # (B, N, S)
-    # An image with no patch among these has only -inf in a channel, hence NaN: it scores 0.
+    # For an image without patches the softmax is NaN, which becomes 0 here.
     return attention.masked_fill(absent, 0.0).mean(dim=-1)  # (B, N)
 
 
 def shuffled(mask: Tensor, *, seed: int | Sequence[int]) -> Tensor:
-    """A seeded order of the patches of each image, absent ones last.
+    """Shuffle the patches of each image by a seed; padding comes last.
 
-    The order decides which patches meet in a step of the iterative selection, and which of two
-    equal scores wins. Each image draws its own order from the seed and its number of patches
-    alone, so neither its place in the batch nor the padding changes it.
+    The order decides which patches are compared in a step of the iterative selection, and which of
+    two equal scores wins. It depends on the seed and on the number of patches of the image, but
+    neither on its position in the batch nor on the padding, nor on the device.
 
     Args:
-        mask: ``(B, N)``, True where there is a patch.
-        seed: the same seed gives the same order on every device; or one for each image.
+        mask: ``(B, N)``, False for padding.
+        seed: one seed for all images, or one for each.
 
     Returns:
-        ``(B, N)`` patch numbers.
+        ``(B, N)`` patch indices.
     """
     order = torch.empty(mask.shape, dtype=torch.int64)
     seeds = [seed] * len(mask) if isinstance(seed, int) else seed
-    for row, present, own in zip(order, mask.cpu(), seeds, strict=True):
-        numbers, absent = present.nonzero()[:, 0], (~present).nonzero()[:, 0]
-        generator = torch.Generator().manual_seed(own)
-        shuffle = torch.randperm(len(numbers), generator=generator)
-        row.copy_(torch.cat([numbers[shuffle], absent]))
+    for row, present, image_seed in zip(order, mask.cpu(), seeds, strict=True):
+        indices, padding = present.nonzero()[:, 0], (~present).nonzero()[:, 0]
+        generator = torch.Generator().manual_seed(image_seed)
+        shuffle = torch.randperm(len(indices), generator=generator)
+        row.copy_(torch.cat([indices[shuffle], padding]))
     return order.to(mask.device)
