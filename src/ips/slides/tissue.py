@@ -81,7 +81,7 @@ def find_tissue_in(
     return results
 
 
-def tissue_file(folder: Path, name: str) -> Path:
+def tissue_path(folder: Path, name: str) -> Path:
     """Coordinate file of a slide, where TRIDENT stores it too."""
     return folder / "patches" / f"{name}_patches.h5"
 
@@ -108,7 +108,7 @@ def _find(
     patches: ImagePatches, name: str, folder: Path, level: int | None, progress: Progress
 ) -> Tissue:
     """Tissue of one slide, read from its file if it was found before."""
-    target = tissue_file(folder, name)
+    target = tissue_path(folder, name)
     if target.exists():
         stored = load_tissue(target, patches.image)
         before = stored.patches
@@ -116,8 +116,8 @@ def _find(
         if not same or level not in (None, stored.level):
             raise ConfigError(
                 f"{target} was made for patches of {before.patch_size} px, {before.downsample:g} "
-                f"px of the slide each, with tissue at level {stored.level}: give another --out, "
-                "or the same settings"
+                f"px of the slide each, with tissue at level {stored.level}: give another "
+                "output folder, or the same settings"
             )
         return stored
     found = tissue_patches(patches, level=level, progress=progress)

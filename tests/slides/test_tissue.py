@@ -1,0 +1,84 @@
+"""Tissue of many slides: coordinate files, thumbnails and slides that fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from ips.errors import ConfigError, ImageError
+from ips.images import open_image
+from ips.slides.coords import Resolution
+from ips.slides.tissue import GREEN, find_tissue_in, tissue_path
+from ips.slides.tissue_file import load_tissue
+
+PATCH = Resolution(64)
+
+
+@pytest.fixture
+def slides(tmp_path: Path) -> list[Path]:
+    """A slide with tissue, one without, and a truncated one."""
+    rng = np.random.default_rng(0)
+    glass = rng.integers(240, 245, (512, 640, 3), dtype=np.uint8)
+    tissue = glass.copy()
+    tissue[100:300, 200:420] = rng.integers(60, 210, (200, 220, 3))
+    paths = [tmp_path / f"{name}.tif" for name in "abc"]
+    for path, pixels in zip(paths, (tissue, glass, tissue), strict=True):
+        tifffile.imwrite(path, pixels, photometric="rgb", tile=(64, 64), compression="deflate")
+    content = paths[2].read_bytes()
+    paths[2].write_bytes(content[: len(content) // 2])
+    return paths
+
+
+def test_counts_and_coordinates(slides: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    seen: list[tuple[str, int, int]] = []
+    found = find_tissue_in(
+        slides, out, resolution=PATCH, skip_errors=True, progress=lambda *step: seen.append(step)
+    )
+    assert [(s.slide, s.kept, s.total, s.failed) for s in found] == [
+        (slides[0], 16, 80, False),
+        (slides[1], 0, 80, False),
+        (slides[2], 0, 0, True),
+    ]
+    assert found[0].note == ""
+    assert "nothing stands out" in found[1].note
+    assert "c.tif" in found[2].note
+    for name in ("a.tif", "b.tif", "c.tif"):
+        assert (name, 0, 1) in seen
+    with open_image(slides[0]) as image:
+        x, y = load_tissue(tissue_path(out, "a"), image).source.coords.T
+    assert (x.min(), x.max(), y.min(), y.max()) == (192, 384, 64, 256)
+
+
+def test_an_unreadable_slide_is_an_error_by_default(slides: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match=r"c\.tif"):
+        find_tissue_in(slides, tmp_path / "out", resolution=PATCH)
+    assert tissue_path(tmp_path / "out", "b").exists()  # finished before
+
+
+def test_other_settings_than_before_are_refused(slides: list[Path], tmp_path: Path) -> None:
+    find_tissue_in(slides[:1], tmp_path / "out", resolution=PATCH)
+    with pytest.raises(ConfigError, match="was made for patches of 64 px"):
+        find_tissue_in(slides[:1], tmp_path / "out", resolution=Resolution(32))
+
+
+def test_the_thumbnail_outlines_tissue_and_fades_the_rest(
+    slides: list[Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    find_tissue_in(slides[:1], out, resolution=PATCH)
+    with Image.open(out / "thumbnails" / "a.png") as picture:
+        drawn = np.asarray(picture)
+    assert drawn.shape == (512, 640, 3)  # never enlarged
+    green = (drawn == GREEN).all(axis=-1)
+    y, x = np.nonzero(green)
+    assert (x.min(), x.max() + 1, y.min(), y.max() + 1) == (192, 448, 64, 320)
+    with open_image(slides[0]) as image:
+        pixels = image.read_region((0, 0), 0, (640, 512))
+    inside = np.s_[100:300, 200:420]
+    assert np.array_equal(drawn[inside], pixels[inside])
+    assert (drawn[:60] > pixels[:60]).all()
