@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 from make_gigapixel import make_scene, write_slide
-from predict_gigapixel import make_model
+from predict_gigapixel import make_model, make_parser
 
 SMALL = 32_768
 TILE = 256
@@ -171,9 +171,7 @@ def serve_slide(run: Path, slide: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Pan through a slide and measure time and memory.")
-    parser.add_argument("--folder", type=Path, default=Path("runs/gigapixel"))
-    parser.add_argument("--side", type=int, default=131_072, help="Side of the slide in pixels")
+    parser = make_parser("Pan through a slide and measure time and memory.")
     parser.add_argument(
         "--tiles", type=int, default=1000, help="Number of tiles of each kind and slide"
     )

@@ -85,10 +85,16 @@ def make_model(folder: Path) -> Path:
     return run
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Predict 16 gigapixels and measure the memory.")
+def make_parser(description: str) -> argparse.ArgumentParser:
+    """Options that this script and ``pan_viewer.py`` share."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--folder", type=Path, default=Path("runs/gigapixel"))
     parser.add_argument("--side", type=int, default=131_072, help="Side of the slide in pixels")
+    return parser
+
+
+def main() -> None:
+    parser = make_parser("Predict 16 gigapixels and measure the memory.")
     parser.add_argument(
         "--stop-after", type=float, default=60, help="Seconds until the interruption"
     )

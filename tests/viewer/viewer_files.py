@@ -1,4 +1,4 @@
-"""A small model and small pictures for the viewer's tests."""
+"""A small model and small pictures for the tests of the viewer."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ CONFIG: dict[str, Any] = {
 
 
 def picture(width: int, height: int, *, seed: int = 0) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Smooth light and dark, so that JPEG keeps it."""
+    """A smooth picture, which JPEG preserves well."""
     y, x = np.mgrid[:height, :width] / 40
     return (127 + 60 * np.sin(x + seed) + 60 * np.cos(y * 1.3 + seed)).astype(np.uint8)

@@ -1,8 +1,14 @@
-"""The paper's tables and figures, at its own scale and at the scale of a laptop."""
+"""The paper's tables and figures, at its own scale and at the scale of a laptop.
+
+The rows of the tables are in ``rows/NAME-SCALE.txt``. At the scale of the paper they include its
+numbers: scores in per cent, VRAM and milliseconds on an A100. (N of DPS on photographs is ours; the
+paper counts 768.) At the scale of a laptop the sizes differ, so no published numbers apply.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.resources import files
 
 from ips.errors import ConfigError
 from ips.experiments.arms import Arm, Experiment, Scale
@@ -14,117 +20,6 @@ def get_experiment(name: str) -> Experiment:
         raise ConfigError(f"{name}: no such experiment: there are {', '.join(EXPERIMENTS)}")
     return EXPERIMENTS[name]
 
-
-# The paper's numbers: scores in per cent, VRAM and milliseconds on an A100.
-# (N of DPS on photographs is ours; the paper counts 768.)
-
-_TABLE_1 = """
-method         M   N  sign  memory_gb step_ms
-ips          192 192  98.4±0.5  14.2 323
-ips           10 192  98.6±0.5   1.3 126
-ips            2 192  98.5±0.8   1.2 114
-rps           10 192  50.7±2.6   1.3  31
-rps            2 192  28.3±3.2   0.9  26
-dps           10 713  94.0±2.2   3.5 337
-dps            2 713  97.2±0.7   2.5 296
-topmil        10 192  97.7±0.5   4.5 109
-topmil         2 192  98.2±0.5   4.5  96
-deepmil      192 192  96.2±1.6  14.2 323
-deepmil-plus 192 192  97.7±1.3  14.3 323
-cnn            –   –  84.1±4.7  13.4 231
-cnn-0.3        –   –  76.3±0.9   1.4  83
-"""
-
-_TABLE_2 = """
-method      M     N  tumor  memory_gb step_ms
-ips       5000   all  98.1±0.3   4.7 355
-ips       1000   all  97.5±0.2   4.1 313
-ips        100   all  97.3±0.6   4.0 313
-ips       5000 70000  95.1±1.7   2.9 286
-deepmil  10000 10000  84.1±1.9   4.5  26
-deepmil  50000 50000  93.8±1.4  22.5 110
-deepmil  70000 70000  94.5±1.1  31.5 150
-topmil    5000 70000  71.8±2.0  19.8  84
-topmil    1000 70000  76.2±2.9  19.8  76
-topmil     100 70000  84.4±5.9  19.8  74
-"""
-
-_TABLE_3 = """
-method    M    N  majority max top multi  memory_gb step_ms
-ips     900 3481  99.8±0.1 99.0±0.2 95.0±1.1 93.6±3.3  15.5 570
-ips     100 3481  99.7±0.1 98.8±0.2 95.9±0.8 96.1±0.7   2.2 326
-ips       5 3481  97.5±1.0 98.4±0.1 96.7±0.5 90.2±1.0   1.1 301
-ips     900  900  99.1±0.2 93.7±0.5 91.7±1.4 82.5±3.0  15.0 314
-ips     100  900  98.9±0.3 94.1±0.6 92.3±0.7 84.2±2.0   1.8 114
-ips       5  900  94.8±0.7 92.4±0.8 91.0±1.0 72.1±3.0   0.7  89
-rps     900 3481  82.5±1.6 78.5±1.9 77.6±1.0 47.0±2.4  15.4 314
-rps     100 3481  33.8±1.3 34.9±1.3 29.1±1.5  0.9±0.3   2.2  47
-dps     100  900  97.2±1.0 93.2±0.4 92.3±0.6 81.4±1.5  14.0 353
-dps       5  900  88.1±3.1 81.7±2.6 80.1±3.6 48.3±5.7   2.2 285
-topmil  900  900  98.2±0.4 90.0±1.0 52.9±0.6 71.9±4.0  15.2 381
-topmil  100  900  98.4±0.3 92.4±0.3 53.8±1.0 78.0±3.0   4.6 105
-topmil    5  900  97.2±0.6 91.4±0.6 71.2±1.0 72.3±1.7   4.6  73
-deepmil 900  900  98.8±0.2 93.8±0.2 92.3±0.9 80.7±1.2  15.0 316
-cnn       –    –  99.3±0.4 91.9±0.6 57.0±1.1 71.7±9.0  13.7 209
-cnn-0.3   –    –  90.8±0.7 76.7±1.3 55.8±0.4 42.3±2.6   1.6  30
-"""
-
-_TABLE_4 = """
-patch  sign memory_gb select_ms rest_ms step_ms
-   25  96.7       0.9       417       6     423
-   50  98.7       1.0       167       7     174
-  100  98.8       1.2       104      10     114
-  200  99.1       3.3        74      15      89
-  400  98.4       4.2        88      49     137
-"""
-
-_TABLE_10 = """
-method         M  majority
-ips-deepmil    5  9.1,9.6,10.0,10.0,94.3
-ips-deepmil  100  10.0,98.6,98.7,98.7,99.2
-ips-deepmil  200  98.5,98.7,98.9,99.0,99.1
-"""
-
-# The same at the scale of a laptop. The sizes differ, so no published numbers apply.
-
-_SMALL_TABLE_1 = """
-method     M   N
-ips       10 165
-rps       10 165
-dps       10 165
-topmil    10 165
-deepmil  165 165
-cnn        –   –
-cnn-0.3    –   –
-"""
-
-_SMALL_TABLE_3 = """
-method    M   N
-ips      16 361
-ips      16 100
-ips       5 100
-rps      16 100
-dps      16 100
-topmil   16 100
-deepmil  16 100
-deepmil 100 100
-cnn-0.3   –   –
-cnn       –   –
-"""
-
-_SMALL_TABLE_4 = """
-patch
-   25
-   50
-  100
-"""
-
-_SMALL_TABLE_10 = """
-method        M
-ips-deepmil   5
-ips-deepmil  16
-ips-deepmil  32
-"""
 
 _LABELS = {
     "ips": "IPS Transformer",
@@ -141,9 +36,12 @@ _SIZES = ("M", "N", "patch")  # columns that are settings; the others are publis
 _NO_DROPOUT = "aggregate.attention_dropout=0"
 
 
-def _arms(table: str, settings: Callable[[str, dict[str, str]], list[str]]) -> list[Arm]:
-    """One arm per row; ``settings`` returns those of a method and the row's sizes."""
-    header, *lines = table.strip().splitlines()
+def _read_arms(
+    experiment: str, scale: Scale, settings: Callable[[str, dict[str, str]], list[str]]
+) -> list[Arm]:
+    """One arm per row of a table; ``settings`` returns those of a method and the row's sizes."""
+    path = files("ips.experiments") / "rows" / f"{experiment}-{scale}.txt"
+    header, *lines = path.read_text(encoding="utf-8").splitlines()
     arms = []
     for line in lines:
         row = dict(zip(header.split(), line.split(), strict=True))
@@ -171,7 +69,7 @@ def _traffic_signs(scale: Scale) -> list[Arm]:
             chosen += [_NO_DROPOUT, "aggregate.inner=512"]
         return chosen
 
-    return _arms(_TABLE_1 if scale == "paper" else _SMALL_TABLE_1, settings)
+    return _read_arms("traffic-signs", scale, settings)
 
 
 def _camelyon16(scale: Scale) -> list[Arm]:
@@ -179,7 +77,7 @@ def _camelyon16(scale: Scale) -> list[Arm]:
         chosen = [] if method == "deepmil" else [f"select.keep={sizes['M']}"]
         return chosen if sizes["N"] == "all" else [*chosen, f"patches.sample={sizes['N']}"]
 
-    return _arms(_TABLE_2, settings)
+    return _read_arms("camelyon16", scale, settings)
 
 
 def _megapixel_mnist(scale: Scale) -> list[Arm]:
@@ -197,7 +95,7 @@ def _megapixel_mnist(scale: Scale) -> list[Arm]:
             chosen.append("dps.scale=0.36")  # a score for each of the 10 x 10 patches
         return chosen
 
-    return _arms(_TABLE_3 if scale == "paper" else _SMALL_TABLE_3, settings)
+    return _read_arms("megapixel-mnist", scale, settings)
 
 
 def _patch_size(scale: Scale) -> list[Arm]:
@@ -207,7 +105,7 @@ def _patch_size(scale: Scale) -> list[Arm]:
             return [*cut, "select.keep=10"]
         return [*cut, "select.keep=2", _NO_DROPOUT, "aggregate.inner=512"]
 
-    return _arms(_TABLE_4 if scale == "paper" else _SMALL_TABLE_4, settings)
+    return _read_arms("patch-size", scale, settings)
 
 
 def _ips_deepmil(scale: Scale) -> list[Arm]:
@@ -215,7 +113,7 @@ def _ips_deepmil(scale: Scale) -> list[Arm]:
         keep = [f"select.keep={sizes['M']}"]
         return [*keep, "patches.stride=50"] if scale == "paper" else keep
 
-    return _arms(_TABLE_10 if scale == "paper" else _SMALL_TABLE_10, settings)
+    return _read_arms("ips-deepmil", scale, settings)
 
 
 def _image_size(scale: Scale) -> list[Arm]:

@@ -32,13 +32,13 @@ class Result:
     value: float
 
 
-EFFICIENCY = ("memory_gb", "select_ms", "rest_ms", "step_ms")
 _HEADINGS = {
     "memory_gb": "memory [GB]",
     "select_ms": "selection [ms]",
     "rest_ms": "rest [ms]",
     "step_ms": "step [ms]",
 }
+EFFICIENCY = tuple(_HEADINGS)
 
 
 def write_csv(path: Path, results: Sequence[Result]) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import secrets
 import tempfile
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -99,7 +99,7 @@ class Library:
         self._version = 1
         self._changed = threading.Condition()
         self._loading = threading.Lock()
-        self._answers: OrderedDict[Path, tuple[Answer, AttentionTiles]] = OrderedDict()
+        self._load = lru_cache(maxsize=_MAX_ANSWERS)(_load)
         self._thread = threading.Thread(target=self._run_predictions, daemon=True)
 
     def start(self) -> None:
@@ -141,19 +141,11 @@ class Library:
         with self._loading:
             if entry.state != "ready":
                 return None
-            path = self._cache_file(entry)
-            if path in self._answers:
-                self._answers.move_to_end(path)
-                return self._answers[path]
-            answer = load_answer(path)
-            if answer is None:  # the image was modified, or the file removed, in the meantime
+            try:
+                return self._load(self._cache_file(entry))
+            except LookupError:  # the image was modified, or the file removed, in the meantime
                 self._update(entry, state="waiting", done=0)
                 return None
-            found = answer, AttentionTiles(answer.maps, answer.cell, answer.offset)
-            self._answers[path] = found
-            while len(self._answers) > _MAX_ANSWERS:
-                self._answers.popitem(last=False)
-            return found
 
     def _predictions(self, probabilities: list[Floats]) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
@@ -236,6 +228,13 @@ class Library:
             self._version += 1
             entry.version = self._version
             self._changed.notify_all()
+
+
+def _load(path: Path) -> tuple[Answer, AttentionTiles]:
+    answer = load_answer(path)
+    if answer is None:
+        raise LookupError(path)
+    return answer, AttentionTiles(answer.maps, answer.cell, answer.offset)
 
 
 def _writable(folder: Path) -> tuple[Path, tempfile.TemporaryDirectory[str] | None]:
