@@ -1,4 +1,4 @@
-"""`ips explain` from end to end, with a model of a second's training."""
+"""`ips explain`."""
 
 from __future__ import annotations
 
@@ -15,26 +15,15 @@ import tifffile
 from PIL import Image
 from rich.console import Console
 
-from ips.config_io import parse_config
+from ips.config_io import override, parse_config
 from ips.data.synthetic.megapixel_mnist import MegapixelMNIST
 from ips.predictor import load
 from ips.scores import ScoreFile
 from ips.training import train
+from tests.cli.tiny import TINY
 from tests.command import Outcome, refused
 
-CONFIG: dict[str, Any] = {
-    "data": {"kind": "megapixel-mnist", "side": 200, "train": 8, "test": 4},
-    "patches": {"size": 50, "stride": 25},
-    "encoder": {"name": "thin-resnet", "stages": 1, "width": 8, "norm": True},
-    "select": {"keep": 4, "chunk": 4},
-    "aggregate": {"heads": 4, "position": True},
-    "train": {"epochs": 1, "batch": 4, "warmup": 0},
-    "tasks": {
-        "majority": {"kind": "multiclass", "classes": 10},
-        "multi": {"kind": "multilabel", "classes": 10},
-    },
-    "readout": "multi",
-}
+CONFIG = override(TINY, ["patches.stride=25"])
 ENDS = ["-classes.png", "-gallery.png", "-map.tif", "-overlay.png", "-patches.csv", ".geojson"]
 
 
@@ -51,7 +40,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_it_writes_what_it_says(home: Path, tmp_path: Path) -> None:
+def test_writes_all_files(home: Path, tmp_path: Path) -> None:
     out = tmp_path / "new" / "out"
     outcome = Outcome("explain", home / "run", home / "digits.png", "--out", out)
     assert outcome.code == 0, outcome.err
@@ -61,21 +50,23 @@ def test_it_writes_what_it_says(home: Path, tmp_path: Path) -> None:
         if end.endswith(".png"):
             with Image.open(out / f"digits{end}") as picture:
                 assert min(picture.size) > 200
-    seen = load(home / "run").predict(home / "digits.png")
+    shown = load(home / "run").predict(home / "digits.png")
     with (out / "digits-patches.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert len(lines) == 49
     np.testing.assert_allclose(
-        [float(line["attention_multi"]) for line in lines], seen.all_attention["multi"], rtol=1e-4
+        [float(line["attention_multi"]) for line in lines],
+        shown.all_attention["multi"],
+        rtol=1e-4,
     )
     kept = {int(line["index"]) for line in lines if line["selected"] == "1"}
-    assert kept == set(seen.indices.tolist())
+    assert kept == set(shown.indices.tolist())
     features = json.loads((out / "digits.geojson").read_text())["features"]
-    assert [f["properties"]["measurements"]["patch"] for f in features] == seen.indices.tolist()
+    assert [f["properties"]["measurements"]["patch"] for f in features] == shown.indices.tolist()
     assert tifffile.imread(out / "digits-map.tif").shape == (200, 200)
 
 
-def test_its_choices(home: Path, tmp_path: Path) -> None:
+def test_options(home: Path, tmp_path: Path) -> None:
     words = ("explain", home / "run", home / "digits.png", "--out", tmp_path)
     assert Outcome(*words, "--all-patches", "--task", "multi", "--top", "1").code == 0
     features = json.loads((tmp_path / "digits.geojson").read_text())["features"]
@@ -86,7 +77,7 @@ def test_its_choices(home: Path, tmp_path: Path) -> None:
         assert picture.height < 500  # one row
 
 
-def test_one_bad_image_does_not_stop_the_others(home: Path, tmp_path: Path) -> None:
+def test_an_unreadable_image_does_not_stop_the_others(home: Path, tmp_path: Path) -> None:
     bad = tmp_path / "no.png"
     outcome = Outcome("explain", home / "run", bad, home / "digits.png", "--out", tmp_path / "out")
     assert outcome.code == 1
@@ -121,9 +112,9 @@ def bags(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class TestFeatures:
-    """Bags without pixels: what can be shown of them is."""
+    """Feature files have no pixels; all other files are written."""
 
-    def test_with_places(self, bags: Path, tmp_path: Path) -> None:
+    def test_with_coordinates(self, bags: Path, tmp_path: Path) -> None:
         outcome = Outcome("explain", bags / "run", bags / "c.h5", "--out", tmp_path)
         assert outcome.code == 0, outcome.err
         ends = ("-map.tif", "-overlay.png", "-patches.csv", ".geojson")
@@ -132,42 +123,42 @@ class TestFeatures:
         where = "count pixels from the corner of the whole slide"
         assert where in " ".join(outcome.err.split())
         words = ("explain", bags / "run", bags / "c.h5", "--out", tmp_path, "--no-crop")
-        assert where not in " ".join(Outcome(*words).err.split())  # that is what was asked for
+        assert where not in " ".join(Outcome(*words).err.split())
 
-    def test_that_do_not_say_how_large_a_patch_is(self, bags: Path, tmp_path: Path) -> None:
+    def test_without_a_patch_size(self, bags: Path, tmp_path: Path) -> None:
         outcome = Outcome("explain", bags / "run", bags / "d.h5", "--out", tmp_path)
         assert outcome.code == 0, outcome.err
         assert written(tmp_path) == ["d-overlay.png", "d-patches.csv"]
         assert "there is no GeoJSON and no TIFF" in outcome.err
 
 
-class TestMistakes:
-    def test_over_an_image_that_is_read(self, home: Path, tmp_path: Path) -> None:
+class TestErrors:
+    def test_would_replace_an_image(self, home: Path, tmp_path: Path) -> None:
         images = [tmp_path / name for name in ("x.png", "x-overlay.png")]
         for image in images:
             shutil.copy(home / "digits.png", image)
-        told = refused("explain", home / "run", *images, "--out", tmp_path)
-        assert "x-overlay.png, which is one of the images: choose another folder" in told
+        message = refused("explain", home / "run", *images, "--out", tmp_path)
+        assert "x-overlay.png, which is one of the images: choose another folder" in message
         assert written(tmp_path) == ["x-overlay.png", "x.png"]
 
-    def test_a_file_in_the_place_of_the_folder(self, home: Path, tmp_path: Path) -> None:
+    def test_the_output_folder_is_a_file(self, home: Path, tmp_path: Path) -> None:
         (tmp_path / "out").touch()
         words = ("explain", home / "run", home / "digits.png", "--out", tmp_path / "out")
         assert refused(*words) == f"--out {tmp_path / 'out'}: that is a file: give a folder"
 
-    def test_a_task_that_there_is_not(self, home: Path, tmp_path: Path) -> None:
+    def test_an_unknown_task(self, home: Path, tmp_path: Path) -> None:
         words = ("explain", home / "run", home / "digits.png", "--out", tmp_path, "--task", "x")
         assert refused(*words) == (
             "--task x: the model has no such task: choose one of majority, multi"
         )
 
-    def test_no_run(self, home: Path, tmp_path: Path) -> None:
+    def test_no_run_folder(self, home: Path, tmp_path: Path) -> None:
         words = ("explain", tmp_path / "none", home / "digits.png", "--out", tmp_path / "out")
         assert "no such run folder" in refused(*words)
         assert not (tmp_path / "out").exists()
 
 
-def test_interrupted_it_says_what_is_kept_and_goes_on(
+def test_an_interrupted_explanation_continues(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*args: Any) -> None:

@@ -1,0 +1,39 @@
+"""Messages, tables and exit codes that all commands share."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from ips.cli.app import print_table
+from ips.progress import progress_bar
+
+
+def test_a_table_prints_brackets_and_long_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_table(["[/x]", "scan[old]"], [["[/y]", ":100:"], ["folder" * 20 + "end", ""]])
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in ("[/x]", "scan[old]", "[/y]", ":100:", "end"))
+
+
+def test_a_progress_bar_prints_brackets() -> None:
+    shown = io.StringIO()
+    with progress_bar(Console(file=shown, width=200)) as bar:
+        bar.add_task("scan[old].png", total=1, note="[/x]")
+    assert "scan[old].png" in shown.getvalue()
+    assert "[/x]" in shown.getvalue()
+
+
+def test_debug_shows_the_traceback_anywhere_on_the_line() -> None:
+    words = [sys.executable, "-c", "from ips.cli import main; main()", "evaluate", "nowhere"]
+    plain = subprocess.run(words, capture_output=True, text=True)
+    debug = subprocess.run([*words, "--debug"], capture_output=True, text=True)
+    assert plain.returncode != 0
+    assert "Traceback" not in plain.stderr
+    assert debug.returncode != 0
+    assert "Traceback" in debug.stderr

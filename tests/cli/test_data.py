@@ -1,0 +1,36 @@
+"""`ips data`: the data sets can be trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from tests.cli.tiny import TINY
+from tests.command import Outcome
+
+
+def test_megapixel_mnist_can_be_trained_on(home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "digits"
+    sizes = ["--side", "200", "--train", "6", "--test", "4"]
+    assert Outcome("data", "megapixel-mnist", folder, *sizes, "--png", "2").code == 0
+    assert sorted(p.name for p in (folder / "png").iterdir()) == ["0.png", "1.png"]
+    assert Outcome("predict", home / "run", folder / "png" / "1.png").code == 0
+    words = ["train", home / "tiny.yaml", "--run", tmp_path / "run"]
+    outcome = Outcome(*words, "--set", f"data.folder={folder}")
+    assert outcome.code == 0, outcome.err
+
+
+def test_road_signs_can_be_trained_on_as_a_table(tmp_path: Path) -> None:
+    folder = tmp_path / "road"
+    made = Outcome("data", "road-signs", folder, "--train", "4", "--test", "4")
+    assert made.code == 0, made.err
+    table = {
+        "data": {"kind": "table", "csv": str(folder / "road.csv")},
+        "tasks": {"sign": {"kind": "multiclass", "classes": 4}},
+        "readout": "sign",
+    }
+    (tmp_path / "road.yaml").write_text(yaml.safe_dump(TINY | table))
+    trained = Outcome("train", tmp_path / "road.yaml", "--run", tmp_path / "run")
+    assert trained.code == 0, trained.err
+    assert "no sign" in (tmp_path / "run" / "config.yaml").read_text()
