@@ -34,7 +34,7 @@ class Predictor:
         net: trained model.
         config: configuration that it was trained with.
         run: run folder, where the scores of an interrupted prediction are stored.
-        stamp: fingerprint of the model file; without it nothing is stored.
+        model_fingerprint: fingerprint of the model file; without it nothing is stored.
     """
 
     def __init__(
@@ -43,12 +43,13 @@ class Predictor:
         config: Config,
         *,
         run: Path | None = None,
-        stamp: str | None = None,
+        model_fingerprint: str | None = None,
     ) -> None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.net, self.config, self.stamp = net.to(device).eval(), config, stamp
+        self.net, self.config = net.to(device).eval(), config
         self.tasks = build_tasks(config.tasks)
-        self._run = run if stamp is not None else None
+        self._run = run if model_fingerprint is not None else None
+        self._model_fingerprint = model_fingerprint
 
     def open(self, image: str | Path | Image) -> PatchSource:
         """Open an image as patches, as the model was trained on them."""
@@ -130,7 +131,8 @@ class Predictor:
     def fingerprint(self, image: Path) -> str:
         """Key for caches; changes with the model, the image file and the patch settings."""
         patches = self.config.patches.model_dump_json()
-        return fingerprint(split_address(image)[0], patches, image.resolve(), self.stamp)
+        file = split_address(image)[0]
+        return fingerprint(file, patches, image.resolve(), self._model_fingerprint)
 
     def _score_file(self, image: Path) -> Path:
         assert self._run is not None
@@ -184,8 +186,8 @@ def load(run: str | Path) -> Predictor:
     >>> predictor = load("runs/demo")  # doctest: +SKIP
     >>> predictor.predict("image.png").probabilities["majority"]  # doctest: +SKIP
     """
-    stamp = None
+    key = None
     with suppress(OSError):  # before the model is read, since it may be replaced meanwhile
-        stamp = fingerprint(RunFolder(Path(run)).model)
+        key = fingerprint(RunFolder(Path(run)).model)
     model = load_model(Path(run))
-    return Predictor(model.net, model.config, run=Path(run), stamp=stamp)
+    return Predictor(model.net, model.config, run=Path(run), model_fingerprint=key)

@@ -111,5 +111,11 @@ def _encoder(config: Config) -> str:
     encoder = config.encoder
     if encoder.name == "projector":
         return f"projector to {encoder.dim} values"
-    start = "from scratch" if encoder.weights is None else f"starting from {encoder.weights.name}"
-    return f"{encoder.name}, {counted(encoder.stages, 'stage')}, width {encoder.width}, {start}"
+    text, start = encoder.name, "pretrained"
+    if not text.startswith(("timm:", "hub:")):
+        text += f", {counted(encoder.stages, 'stage')}, width {encoder.width}"
+        start = "from scratch"
+    if encoder.weights is not None:
+        weights = encoder.weights.name  # a file without its folder
+        start = "from scratch" if weights == "none" else f"starting from {weights}"
+    return f"{text}, {start}"
