@@ -103,7 +103,7 @@ def tour(sides: dict[str, int], count: int) -> Iterator[tuple[int, dict[str, tup
 def pan(servers: dict[str, Server], sides: dict[str, int], count: int) -> dict[str, object]:
     times: dict[tuple[str, str], list[float]] = {}
     memory: dict[str, list[float]] = {}
-    seen: set[tuple[str, str]] = set()
+    fetched: set[tuple[str, str]] = set()
     for name, server in servers.items():
         for kind in ("tiles", "attention"):
             server.get(f"{kind}/{server.id}/0/0/0?task=0")
@@ -114,10 +114,10 @@ def pan(servers: dict[str, Server], sides: dict[str, int], count: int) -> dict[s
                 n: f"{s.id}/{s.zoom - below}/{at[n][0]}/{at[n][1]}" for n, s in servers.items()
             }
             took = {n: s.seconds(f"{kind}/{places[n]}?task=0") for n, s in servers.items()}
-            if not any((kind, place) in seen for place in places.values()):
+            if not any((kind, place) in fetched for place in places.values()):
                 for name in servers:
                     times.setdefault((kind, name), []).append(took[name])
-            seen |= {(kind, place) for place in places.values()}
+            fetched |= {(kind, place) for place in places.values()}
         if step == count // 2:
             for name, server in servers.items():
                 memory[name].append(server.megabytes("VmHWM"))

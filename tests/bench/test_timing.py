@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 
 
 class FakeTime:
-    """Stands in for the module ``time``; passes only when told to."""
+    """Replaces the module ``time``; it only advances on request."""
 
     def __init__(self) -> None:
         self.now = 100.0

@@ -203,20 +203,20 @@ def test_costs_of_photographs_are_measured_without_them() -> None:
 
 
 def test_costs_are_cached_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    configs = []
 
     def once(config: object, *, steps: int) -> Cost:
-        asked.append(config)
+        configs.append(config)
         return Cost(memory_gb=1.5, select_ms=None, rest_ms=20.0)
 
     monkeypatch.setattr(module, "measure_cost", once)
     changes: dict[str, object] = {"scores": False, "costs": True, "methods": ["rps"]}
     for _ in range(2):
         run_experiment(plan(tmp_path, **changes), console=quiet())
-    assert len(asked) == 1
+    assert len(configs) == 1
     assert "1.50" in (tmp_path / "table.md").read_text()
     run_experiment(plan(tmp_path, **changes, settings=["train.batch=1"]), console=quiet())
-    assert len(asked) == 2  # the settings differ
+    assert len(configs) == 2  # the settings differ
 
 
 A = Arm("IPS", ("method=ips",), {"M": "5"}, {"majority": "98.9 ± 0.3"})

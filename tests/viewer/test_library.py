@@ -86,11 +86,11 @@ def test_an_answer_belongs_to_the_loaded_model(
     predicted: list[Path] = []
     predict = Predictor.predict
 
-    def seen(self: Predictor, image: Path, **options: Any) -> Explanation:
+    def recording(self: Predictor, image: Path, **options: Any) -> Explanation:
         predicted.append(image)
         return predict(self, image, **options)
 
-    monkeypatch.setattr(Predictor, "predict", seen)
+    monkeypatch.setattr(Predictor, "predict", recording)
     with opened(load(ours), ours, [images / "a.png"]) as (second, _):
         second.start()
         settled(second)

@@ -34,7 +34,7 @@ def bench_read(
 ) -> Report:
     """Read all patches of the same picture from each kind of file.
 
-    Each run opens the file anew, so the time includes what a format decodes at the first read.
+    Each run opens the file again, so the time includes what a format decodes at the first read.
     The file is in the cache of the operating system.
 
     Args:

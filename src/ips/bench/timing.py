@@ -1,4 +1,4 @@
-"""Run arms alternately, so that other load on the machine affects all of them alike."""
+"""Run arms alternately, so that other load on the machine affects all of them equally."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def run_experiment(plan: Plan, *, console: Console) -> tuple[list[Path], list[st
     arms = plan.arms()
     for arm in arms:
         plan.config(arm, 0)  # reports a mistake in the settings before anything runs
-    # Seed by seed, so that a whole table is there early.
+    # Seed by seed, so that a complete table exists early.
     jobs: list[tuple[Arm, int | None]] = []
     if plan.costs:
         jobs += [(arm, None) for arm in arms]
