@@ -103,9 +103,7 @@ class TestErrors:
         )
         words = ("train", tmp_path / "long.yaml", "--run", tmp_path / "run", "--set")
         message = refused(*words, "train.epochs=1", "--set", "train.warmup=1")
-        assert (
-            message == "train.warmup=1 with train.epochs=1: take fewer warm-up epochs than epochs"
-        )
+        assert message == "train.warmup=1 with train.epochs=1: use fewer warm-up epochs than epochs"
         assert refused(*words, "train.warmup=9").startswith("train.warmup=9 with train.epochs=9")
         assert Outcome(*words, "train.epochs=1").code == 0  # the file's gives way
 

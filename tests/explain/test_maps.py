@@ -19,7 +19,7 @@ from ips.models import DPSNet, IPSNet
 from ips.patches import ImagePatches, MemoryPatches, PatchSource, PatchSubset, open_patches
 from ips.predictor import Predictor
 from ips.training import build_model, resolve
-from ips.training.build import Data
+from ips.training.data import Data
 
 Floats = npt.NDArray[np.float64]
 SIDE, PATCH = 3, 24  # 3 x 3 patches of 24 px

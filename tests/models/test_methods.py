@@ -21,7 +21,7 @@ from ips.models import LOADS, DPSNet, IPSNet
 from ips.patches import MemoryPatches
 from ips.predictor import Predictor, load
 from ips.training import build_model, evaluate, resolve, train
-from ips.training.build import Data
+from ips.training.data import Data
 
 SIDE, PATCH = 4, 24  # 4 x 4 patches of 24 px
 

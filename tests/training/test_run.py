@@ -185,7 +185,7 @@ def test_every_way_trains(tmp_path: Path, settings: list[str]) -> None:
     ("setting", "sentence"),
     [
         ("tasks.majorty.classes=10", "tasks.majorty: .* did you mean majority"),
-        ("tasks.colour.classes=10", "tasks.colour: .* there are majority, max, top, multi"),
+        ("tasks.colour.classes=10", "tasks.colour: .* its labels are majority, max, top, multi"),
         ("tasks.majority.classes=5", "tasks.majority: .*classes=5.* kind=multiclass .*classes=10"),
         ("tasks.top.kind=multilabel", "tasks.top: kind=multilabel.* needs kind=multiclass"),
         ("tasks.multi={kind: binary}", "tasks.multi: kind=binary.* needs kind=multilabel"),
@@ -197,7 +197,7 @@ def test_a_task_that_the_data_do_not_have_is_refused(setting: str, sentence: str
 
 
 def test_a_warm_up_as_long_as_the_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"train\.warmup=3 with train\.epochs=3: take fewer"):
+    with pytest.raises(ConfigError, match=r"train\.warmup=3 with train\.epochs=3: use fewer"):
         train(tiny("train.warmup=3"), tmp_path / "run", console=CONSOLE)
 
 

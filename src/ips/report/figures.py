@@ -15,7 +15,7 @@ from ips.report.evolution import draw_evolution
 from ips.report.snapshots import Snapshot, append_snapshot, read_snapshots
 from ips.selection import Selection
 from ips.training import RunFolder
-from ips.training.build import Data
+from ips.training.data import Data
 from ips.training.module import BatchObserver
 from ips.training.store import TrainedModel
 

@@ -24,7 +24,7 @@ from ips.report.predictions import (
 from ips.selection import Selection
 from ips.training import RunFolder, build_data
 from ips.training import run as training
-from ips.training.build import Data
+from ips.training.data import Data
 from ips.training.store import TrainedModel
 
 

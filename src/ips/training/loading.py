@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import lightning as L
 import torch
@@ -15,43 +15,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ips.models import Load
-from ips.patches import PatchSource, in_memory, sampled
+from ips.patches import PatchSource, in_memory
+from ips.training.data import DataSet, Item, set_epoch
 from ips.training.harness import make_loader
 
-Item = tuple[PatchSource, dict[str, Tensor]]
 Batch = tuple[list[PatchSource], dict[str, Tensor]]
-
-
-class DataSet(Protocol):
-    """Images by number, each with its labels; may have a method ``set_epoch(epoch)``."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int) -> Item: ...
-
-
-class Sampled:
-    """A data set with a random sample of at most ``count`` patches per image."""
-
-    def __init__(self, data: DataSet, count: int, *, seed: int) -> None:
-        self.data, self.count, self.seed = data, count, seed
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def __getitem__(self, index: int) -> Item:
-        source, labels = self.data[index]
-        return sampled(source, self.count, seed=self.seed), labels
-
-    def set_epoch(self, epoch: int) -> None:
-        """Pass the number of the epoch on."""
-        set_epoch(self.data, epoch)
-
-
-def set_epoch(data: DataSet, epoch: int) -> None:
-    """Set the epoch of a data set that changes from epoch to epoch."""
-    if hasattr(data, "set_epoch"):
-        data.set_epoch(epoch)
 
 
 class Batches(L.LightningDataModule):

@@ -20,11 +20,13 @@ from ips.models import Net
 from ips.progress import progress_bar
 from ips.tasks import build_tasks
 from ips.training import harness
-from ips.training.build import Data, build_data, build_model, resolve
 from ips.training.callbacks import EpochEnd
+from ips.training.data import Data, build_data
 from ips.training.folder import RunFolder
 from ips.training.loading import Batches
+from ips.training.model import build_model
 from ips.training.module import BatchObserver, Learner
+from ips.training.resolve import resolve
 from ips.training.store import TrainedModel, load_model, save_model
 
 # Settings that may differ in a resumed run, since they do not change what is learnt.

@@ -17,8 +17,8 @@ from ips.config_io import parse_saved_config
 from ips.errors import RunError
 from ips.files import atomic_path
 from ips.models import Net
-from ips.training.build import build_model
 from ips.training.folder import RunFolder
+from ips.training.model import build_model
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,210 @@
+"""The data sets of a config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from ips.config import (
+    Config,
+    MegapixelMNISTConfig,
+    PatchesConfig,
+    RoadSignsConfig,
+    TableConfig,
+    TrafficSignsConfig,
+)
+from ips.data import traffic_signs
+from ips.data.labels import encode_labels
+from ips.data.split import stratified_split
+from ips.data.synthetic import megapixel_mnist, road_signs
+from ips.data.synthetic.megapixel_mnist_files import SavedMegapixelMNIST
+from ips.data.table import Row, TableData, read_table
+from ips.errors import ConfigError, DataError
+from ips.images import Image
+from ips.patches import PatchSource, open_patches, sampled
+from ips.patches.features import check_widths
+
+Item = tuple[PatchSource, dict[str, Tensor]]
+
+
+class DataSet(Protocol):
+    """Images by number, each with its labels; may have a method ``set_epoch(epoch)``."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Item: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """The data sets of a config, and the class names of the tasks that the data names.
+
+    There is no validation set yet: nothing is chosen during training.
+    """
+
+    train: DataSet
+    validation: DataSet | None = None
+    test: DataSet
+    names: dict[str, list[str]] = field(default_factory=dict)
+
+
+class Sampled:
+    """A data set with a random sample of at most ``count`` patches per image."""
+
+    def __init__(self, data: DataSet, count: int, *, seed: int) -> None:
+        self.data, self.count, self.seed = data, count, seed
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> Item:
+        source, labels = self.data[index]
+        return sampled(source, self.count, seed=self.seed), labels
+
+    def set_epoch(self, epoch: int) -> None:
+        """Pass the number of the epoch on."""
+        set_epoch(self.data, epoch)
+
+
+def set_epoch(data: DataSet, epoch: int) -> None:
+    """Set the epoch of a data set that changes from epoch to epoch."""
+    if hasattr(data, "set_epoch"):
+        data.set_epoch(epoch)
+
+
+def build_data(config: Config) -> Data:
+    """Build the data sets that ``config.data`` describes."""
+    data = _build(config)
+    if (count := config.patches.sample) is None:
+        return data
+    sample = partial(Sampled, count=count, seed=config.train.seed)
+    validation = data.validation and sample(data.validation)
+    return replace(data, train=sample(data.train), validation=validation, test=sample(data.test))
+
+
+def _build(config: Config) -> Data:
+    match config.data:
+        case MegapixelMNISTConfig() as data:
+            _check_labels(config, megapixel_mnist.TASKS)
+            return _megapixel_mnist(data, config.patches)
+        case RoadSignsConfig() as data:
+            _check_labels(config, road_signs.TASKS)
+            return _road_signs(data, config.patches)
+        case TrafficSignsConfig() as data:
+            _check_labels(config, traffic_signs.TASKS)
+            return _traffic_signs(data, config.patches)
+        case TableConfig() as data:
+            return _table(data, config)
+
+
+def _check_labels(config: Config, labels: Mapping[str, tuple[str, int]]) -> None:
+    """Check that every task is a label of the data set."""
+    for name, task in config.tasks.items():
+        if name not in labels:
+            near = get_close_matches(name, labels, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"its labels are {', '.join(labels)}"
+            raise ConfigError(f"tasks.{name}: {config.data.kind} has no such label: {hint}")
+        kind, classes = labels[name]
+        if (task.kind, task.classes) != (kind, classes):
+            raise ConfigError(
+                f"tasks.{name}: kind={task.kind} with classes={task.classes}, but this label of "
+                f"{config.data.kind} needs kind={kind} with classes={classes}"
+            )
+
+
+def _megapixel_mnist(data: MegapixelMNISTConfig, patches: PatchesConfig) -> Data:
+    if data.folder is not None:
+        saved = partial(SavedMegapixelMNIST, data.folder, **_grid(patches))
+        return Data(train=saved(split="train"), test=saved(split="test"))
+    make = partial(
+        megapixel_mnist.MegapixelMNIST,
+        data.side,
+        seed=data.seed,
+        noise=data.noise,
+        digits=data.digits,
+        **_grid(patches),
+    )
+    train = make(count=data.train, split="train", fresh=data.fresh)
+    return Data(train=train, test=make(count=data.test, split="test"))
+
+
+def _road_signs(data: RoadSignsConfig, patches: PatchesConfig) -> Data:
+    make = partial(
+        road_signs.RoadSigns,
+        width=data.width,
+        height=data.height,
+        seed=data.seed,
+        **_grid(patches),
+    )
+    train = make(count=data.train, split="train", fresh=data.fresh)
+    test = make(count=data.test, split="test")
+    return Data(train=train, test=test, names={"sign": road_signs.NAMES})
+
+
+def _traffic_signs(data: TrafficSignsConfig, patches: PatchesConfig) -> Data:
+    make = partial(traffic_signs.TrafficSigns, data.folder, seed=data.seed, **_grid(patches))
+    train = make(split="train", augment=data.augment)
+    return Data(train=train, test=make(split="test"), names={"sign": traffic_signs.NAMES})
+
+
+def _grid(patches: PatchesConfig) -> dict[str, Any]:
+    stride = patches.stride or patches.size
+    return {"patch_size": patches.size, "stride": stride, "edge": patches.edge}
+
+
+def _table(data: TableConfig, config: Config) -> Data:
+    rows = read_table(data.csv, root=data.root, path=data.path, tasks=list(config.tasks))
+    given = {name: task.names for name, task in config.tasks.items() if task.names is not None}
+    encoded = encode_labels(rows, config.tasks, names=given)
+    opener = partial(open_source, patches=config.patches)
+    first = opener(rows[0].path)
+    if len(first.shape) == 1:  # features
+        first.coords  # noqa: B018  raises an error now, if it has no usable coordinates
+        check_widths(opener(row.path) for row in rows)
+
+    def part(numbers: Sequence[int]) -> TableData:
+        labels = [encoded.labels[i] for i in numbers]
+        return TableData([rows[i] for i in numbers], labels=labels, open=opener)
+
+    train, test = _split(rows, data)
+    return Data(train=part(train), test=part(test), names=encoded.names)
+
+
+def _split(rows: Sequence[Row], data: TableConfig) -> tuple[Sequence[int], Sequence[int]]:
+    """Numbers of the training and test rows: by the column ``split``, or at random."""
+    if not any(row.split for row in rows):
+        strata = [tuple(sorted(row.labels.items())) for row in rows]
+        return stratified_split(strata, test=data.test, seed=data.seed)
+    numbers = {
+        name: [i for i, row in enumerate(rows) if row.split == name]
+        for name in ("train", "val", "test")
+    }
+    if numbers["val"]:
+        raise DataError(
+            f"{data.csv}: {len(numbers['val'])} rows have 'val' in their column `split`, but there "
+            "is no validation yet: change them to train or test"
+        )
+    for name in ("train", "test"):
+        if not numbers[name]:
+            raise DataError(f"{data.csv}: no row has {name!r} in its column `split`")
+    return numbers["train"], numbers["test"]
+
+
+def open_source(path: str | Path | Image, patches: PatchesConfig) -> PatchSource:
+    """Open an image, slide or feature file as the patches that a config describes."""
+    return open_patches(
+        path,
+        patch_size=patches.size,
+        stride=patches.stride,
+        level=patches.level,
+        mpp=patches.mpp,
+        magnification=patches.magnification,
+        edge=patches.edge,
+        slide_mpp=patches.slide_mpp,
+    )

@@ -1,0 +1,145 @@
+"""The model of a config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from ips.config import Config
+from ips.errors import ConfigError
+from ips.models import CNN, DPSNet, IPSNet, Net, ScoreMap, SelectingNet, TopMIL
+from ips.nn import (
+    ENCODERS,
+    Aggregator,
+    BuiltEncoder,
+    CrossAttentionTransformer,
+    GatedAttention,
+    Head,
+    PatchReadout,
+    ResNet,
+    build_encoder,
+)
+from ips.tasks import Task, build_tasks
+
+_RANDOM = ("rps", "deepmil", "deepmil-plus")  # methods that draw patches at random, or use all
+
+
+def build_model(config: Config) -> Net:
+    """Build the model that a resolved config describes, with its initial weights."""
+    select = config.select
+    # the CNN gets the position as an additional channel of the image
+    built = _encoder(config, extra=int(config.method == "cnn" and config.aggregate.position))
+    encoder, dim = built.net, built.dim
+    tasks = build_tasks(config.tasks)
+    heads = {
+        name: Head(dim, task.outputs, activation=task.activation, hidden=config.aggregate.head)
+        for name, task in tasks.items()
+    }
+    common: dict[str, Any] = {
+        "position": config.aggregate.position,
+        "mean": built.mean,
+        "std": built.std,
+    }
+    if config.method == "cnn":
+        assert isinstance(encoder, ResNet)
+        return CNN(encoder, heads, keep=select.keep, scale=config.cnn.scale, **common)
+    common |= {"readout": _readout(config, dim, tasks), "slice_size": config.train.slice}
+    if config.method == "dps":
+        return _dps(config, encoder, dim, heads, common)
+    ips: type[SelectingNet] = IPSNet if config.method.startswith("ips") else SelectingNet
+    return (TopMIL if config.method == "topmil" else ips)(
+        encoder,
+        None if config.method == "topmil" else _aggregator(config, dim),
+        heads,
+        keep=select.keep,
+        chunk=select.chunk,
+        mode="random" if config.method in _RANDOM else select.mode,
+        skip_blank=select.skip_blank,
+        compile=select.compile,
+        **common,
+    )
+
+
+def _aggregator(config: Config, dim: int) -> Aggregator:
+    aggregate = config.aggregate
+    if aggregate.name == "gated-attention":
+        return GatedAttention(dim, tokens=len(config.tasks), hidden=aggregate.hidden)
+    return CrossAttentionTransformer(
+        dim,
+        tokens=len(config.tasks),
+        heads=aggregate.heads,
+        inner=aggregate.inner,
+        dropout=aggregate.dropout,
+        attention_dropout=aggregate.attention_dropout,
+    )
+
+
+def _readout(config: Config, dim: int, tasks: Mapping[str, Task]) -> PatchReadout | None:
+    if config.readout is None:
+        return None
+    task = tasks[config.readout]
+    head = Head(dim, task.outputs, activation=task.class_activation, hidden=config.readout_head)
+    return PatchReadout(head, task=config.readout, token=list(tasks).index(config.readout))
+
+
+def _dps(
+    config: Config, encoder: nn.Module, dim: int, heads: Mapping[str, Head], common: dict[str, Any]
+) -> DPSNet:
+    if config.select.keep is None:
+        raise ConfigError("select.keep=null with method=dps, which selects patches: give a number")
+    # The scorer is a copy of the encoder's first two stages.
+    stem = _encoder(config, stages=2, plain=True).net
+    assert isinstance(stem, ResNet)
+    return DPSNet(
+        encoder,
+        _aggregator(config, dim),
+        heads,
+        ScoreMap(stem),
+        keep=config.select.keep,
+        scale=config.dps.scale,
+        samples=config.dps.samples,
+        sigma=config.dps.sigma,
+        decay=config.dps.decay,
+        gradient_clip=config.dps.clip,
+        **common,
+    )
+
+
+def _encoder(
+    config: Config, *, extra: int = 0, stages: int | None = None, plain: bool = False
+) -> BuiltEncoder:
+    encoder = config.encoder
+    if encoder.inputs is None:
+        raise ConfigError("encoder.inputs is not known yet: resolve the config with its data first")
+    if config.method in ("cnn", "dps") and encoder.name not in ENCODERS:
+        raise ConfigError(
+            f"method={config.method} needs one of the encoders {', '.join(ENCODERS)}, not "
+            f"{encoder.name}: choose one of these, or another method"
+        )
+    built = build_encoder(
+        encoder.name,
+        weights=encoder.weights,
+        inputs=encoder.inputs + extra,
+        stages=stages or encoder.stages,
+        width=encoder.width,
+        norm=encoder.norm and not plain,
+        pool=encoder.pool,
+        dim=encoder.dim,
+    )
+    built = replace(built, mean=encoder.mean or built.mean, std=encoder.std or built.std)
+    for key, values in (("mean", built.mean), ("std", built.std)):
+        if encoder.name != "projector" and len(values) not in (1, encoder.inputs):
+            raise ConfigError(
+                f"encoder.{key} has {len(values)} values for {encoder.inputs} channels: "
+                "give one for each, or one for all"
+            )
+    side = getattr(built.net, "patch_shape", (None,))[-1]
+    if encoder.name != "projector" and side not in (None, config.patches.size):
+        raise ConfigError(
+            f"patches.size={config.patches.size} but encoder.name={encoder.name} only accepts "
+            f"patches of {side} px: set patches.size={side}"
+        )
+    return built
