@@ -1,13 +1,13 @@
-"""From a folder of slides to a trained classifier and where it looked, in five commands.
+"""From a folder of slides to a trained classifier and its attention, in five commands.
 
     python examples/whole_slides.py                       # in runs/whole-slides
     python examples/whole_slides.py --folder /tmp/try --slides 8 --epochs 2     # quickly
 
-The slides are drawn (`ips data tissue-slides`); with your own, leave out the first command and
-write a CSV of paths and labels. Each command is what you would type; each goes on where it was,
-so the script can be interrupted and started again. At the end `summary.json` holds the AUC on
-held-out slides and how well the patches with abnormal nuclei were found, for features learnt with
-BYOL and for those of the same encoder untrained.
+The slides are generated (`ips data tissue-slides`). With your own slides, leave out the first
+command and write a CSV of paths and labels. Each command is what you would type, and continues
+where it stopped, so the script can be interrupted and started again. At the end, `summary.json` has
+the AUC on held-out slides, and how well attention finds the patches with abnormal nuclei, for
+features pre-trained with BYOL and for those of the same encoder untrained.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import ips
 from ips.data.synthetic.tissue_slides import abnormal_patches, load_clusters
 from ips.explain.localisation import average_precision, hit_rate
 
-PATCH = 64  # px at 0.5 µm a pixel
+PATCH = 64  # side of a patch in pixels of 0.5 µm
 ENCODER = ["--encoder", "thin-resnet", "--width", "32", "--stages", "3"]
 CONFIG = """\
 data: {{kind: table, csv: {csv}}}
@@ -41,16 +41,16 @@ tasks:
 
 
 def command(*words: object) -> float:
-    """Run `ips ...` and show it; seconds that it took."""
+    """Print and run `ips ...`; return the seconds it took."""
     line = [str(word) for word in words]
     print("\n$ ips", shlex.join(line), flush=True)
-    begun = time.monotonic()
+    start = time.monotonic()
     subprocess.run([sys.executable, "-m", "ips", *line], check=True)
-    return time.monotonic() - begun
+    return time.monotonic() - start
 
 
 def feature_table(slides: Path, features: Path, target: Path) -> None:
-    """The table of slides with each slide's feature file in its place."""
+    """Copy the CSV of slides with the path of each slide replaced by its feature file."""
     with slides.open(newline="") as file, target.open("w", newline="") as out:
         rows = list(csv.DictReader(file))
         writer = csv.DictWriter(out, fieldnames=list(rows[0]))
@@ -61,7 +61,7 @@ def feature_table(slides: Path, features: Path, target: Path) -> None:
 
 
 def localisation(run: Path, table: Path, truth: Path) -> dict[str, float]:
-    """Over the test slides that have abnormal nuclei: do the attended patches hold them?"""
+    """Score how well attention finds abnormal nuclei, as a mean over the test slides with any."""
     predictor = ips.load(run)
     found = []
     with table.open(newline="") as file:
@@ -77,23 +77,23 @@ def localisation(run: Path, table: Path, truth: Path) -> dict[str, float]:
         found.append(
             {
                 "average precision": average_precision(scores, abnormal),
-                "by chance": float(abnormal.mean()),
-                "hit rate of the top": hit_rate(best, abnormal),
-                "hit rate of the M selected": hit_rate(answer.indices.numpy(), abnormal),
+                "chance level": float(abnormal.mean()),
+                "hit rate of top patches": hit_rate(best, abnormal),
+                "hit rate of selected patches": hit_rate(answer.indices.numpy(), abnormal),
             }
         )
     if not found:
-        raise SystemExit("no test slide has abnormal nuclei: take more --slides")
+        raise SystemExit("no test slide has abnormal nuclei: use more --slides")
     return {key: float(np.mean([f[key] for f in found])) for key in found[0]}
 
 
 def main() -> None:
-    """All of it."""
+    """Run the commands, and write the summary."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, default=Path("runs/whole-slides"))
     parser.add_argument("--slides", type=int, default=160)
     parser.add_argument("--side", type=int, default=4096)
-    parser.add_argument("--epochs", type=int, default=50, help="of the classifier")
+    parser.add_argument("--epochs", type=int, default=50, help="number of epochs of the classifier")
     parser.add_argument("--pretrain-epochs", type=int, default=8)
     options = parser.parse_args()
     folder: Path = options.folder
@@ -109,7 +109,14 @@ def main() -> None:
     shared = ["--coords", tissue, "--patch-size", PATCH]
     byol = folder / "byol"
     took["pretrain"] = command(
-        *("pretrain", data / "slides.csv", "--run", byol, *shared, *ENCODER),  # its training rows
+        *(
+            "pretrain",
+            data / "slides.csv",
+            "--run",
+            byol,
+            *shared,
+            *ENCODER,
+        ),
         *("--patches-per-slide", 30, "--epochs", options.pretrain_epochs, "--batch", 128),
         *("--optimizer", "adamw", "--tau", 0.99, "--hidden", 512, "--projection", 128, "--resume"),
     )
@@ -137,12 +144,12 @@ def main() -> None:
         }
     path = folder / "summary.json"
     before = json.loads(path.read_text())["seconds"] if path.is_file() else {}
-    took = {key: max(value, before.get(key, 0.0)) for key, value in took.items()}  # not of a resume
+    took = {key: max(value, before.get(key, 0.0)) for key, value in took.items()}
     summary["seconds"] = took
     path.write_text(json.dumps(summary, indent=2) + "\n")
     for name in ("byol", "untrained"):
         print(f"\n{name}: {json.dumps(summary[name]['mean'], indent=2)}")  # type: ignore[index]
-    print(f"\nseconds in all: {sum(took.values()):.0f}; written: {folder / 'summary.json'}")
+    print(f"\ntotal: {sum(took.values()):.0f} s; written: {folder / 'summary.json'}")
 
 
 if __name__ == "__main__":
