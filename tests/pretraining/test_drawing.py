@@ -73,7 +73,7 @@ class TestFiles:
         with pytest.raises(DataError, match=r"grey\.png is grey but .*colour\.png has colours"):
             collect(files, OPEN)
 
-    def test_what_cannot_be_opened_is_left_out_if_asked(self, tmp_path: Path) -> None:
+    def test_unreadable_files_are_skipped_on_request(self, tmp_path: Path) -> None:
         good, broken = picture(tmp_path / "good.png"), picture(tmp_path / "broken.png")
         broken.write_bytes(broken.read_bytes()[:200])  # its header is whole
         (tmp_path / "bad.png").write_bytes(b"no picture")
@@ -141,7 +141,7 @@ class TestReader:
         for pixels, (slide, patch) in zip(batch, read.draws, strict=True):
             assert torch.equal(pixels, OPEN(read.slides[slide].path).read([patch])[0])
 
-    def test_blank_patches_give_way(self, tmp_path: Path) -> None:
+    def test_blank_patches_are_replaced(self, tmp_path: Path) -> None:
         path = picture(tmp_path / "x.png", blank_rows=16)
         read, as_it_is = reader([path]), reader([path], skip_blank=False)
         assert is_blank(as_it_is.read(range(16))).sum() == 8
@@ -180,7 +180,7 @@ class TestReader:
         with pytest.raises(ImageError, match=r"x\.png"):
             read.read([0])
 
-    def test_patches_that_cannot_be_read_give_way_if_asked(self, tmp_path: Path) -> None:
+    def test_unreadable_patches_are_replaced_on_request(self, tmp_path: Path) -> None:
         path = tmp_path / "x.tif"
         pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
         tifffile.imwrite(path, pixels, photometric="rgb", tile=(16, 16))

@@ -85,7 +85,7 @@ class TestRun:
         start = thin_resnet(stages=1, width=4, channels=3).state_dict()
         assert not torch.equal(start["conv1.weight"], weights(run)["conv1.weight"])
 
-    def test_the_target_follows(self, run: Path) -> None:
+    def test_the_target_is_a_moving_average(self, run: Path) -> None:
         torch.manual_seed(0)
         start = thin_resnet(stages=1, width=4, channels=3).conv1.weight
         state = torch.load(run / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
@@ -173,7 +173,7 @@ class TestResume:
         ]
         assert columns[0] == columns[1]
 
-    def test_draws_what_is_missing_when_training_was_done(
+    def test_draws_a_missing_figure_after_training(
         self, images: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def stopped(*args: object, **kwargs: object) -> None:
@@ -187,13 +187,13 @@ class TestResume:
         assert (folder / "figures/neighbours.png").is_file()
         assert same(folder, run)
 
-    def test_a_finished_run_stays(self, images: Path, run: Path) -> None:
+    def test_a_finished_run_is_unchanged(self, images: Path, run: Path) -> None:
         before = (run / "encoder.safetensors").stat().st_mtime_ns
         assert Outcome("pretrain", images, "--run", run, *TINY, "--resume").code == 0
         assert (run / "encoder.safetensors").stat().st_mtime_ns == before
         assert "--resume" in refused(images, "--run", run)
 
-    def test_goes_on_as_it_was_begun(self, images: Path, run: Path) -> None:
+    def test_other_settings_are_an_error(self, images: Path, run: Path) -> None:
         text = refused(images, "--run", run, "--resume", "--seed", "1")
         assert "started with other settings (seed=0)" in text
 
@@ -220,7 +220,7 @@ class TestMistakes:
         assert "nothing.png" in refused(tmp_path / "nothing.png", "--run", tmp_path / "run")
         assert not (tmp_path / "run").exists()
 
-    def test_unreadable_slides_are_left_out_if_asked(self, images: Path, tmp_path: Path) -> None:
+    def test_unreadable_slides_are_skipped_on_request(self, images: Path, tmp_path: Path) -> None:
         (tmp_path / "bad.svs").write_bytes(b"not a slide")
         words = images, tmp_path / "bad.svs", "--run", tmp_path / "run", *TINY, "--epochs", "1"
         outcome = Outcome("pretrain", *words, "--skip-errors")
@@ -272,7 +272,7 @@ def test_an_error_ends_the_other_devices_too(first: bool) -> None:
     assert killed == ([signal.SIGKILL] if first else [])
 
 
-def test_slides_without_tissue_are_told(images: Path, tmp_path: Path) -> None:
+def test_slides_without_tissue_are_reported(images: Path, tmp_path: Path) -> None:
     for stem, places in (("a", [[0, 0], [8, 8], [16, 24], [3, 5]]), ("b", [])):
         with h5py.File(tmp_path / f"{stem}_patches.h5", "w") as file:
             file["coords"] = np.array(places, dtype=np.int64).reshape(-1, 2)

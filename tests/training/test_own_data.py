@@ -108,15 +108,15 @@ def test_a_damaged_picture_is_one_sentence_whoever_reads_it(pictures: Path, tmp_
     for number in range(8):
         path = tmp_path / f"{number}.png"
         path.write_bytes(path.read_bytes()[:500])
-    told = []
+    messages = []
     for workers in (0, 1):
         settings = {"epochs": 1, "batch": 2, "workers": workers, "warmup": 0}
         eager = config(pictures, train=settings, select={"keep": 3, "load": "eager"})
         with pytest.raises(ImageError) as caught:
             train(eager, tmp_path / f"run{workers}", console=CONSOLE)
-        told.append(str(caught.value))
-    assert told[0] == told[1]
-    assert "\n" not in told[1]
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+    assert "\n" not in messages[1]
 
 
 def test_a_feature_file_without_places_is_refused_before_training(

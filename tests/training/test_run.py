@@ -23,7 +23,7 @@ from tests.training.tiny import tiny
 CONSOLE = Console(quiet=True)
 
 
-def test_a_run_folder_holds_everything(tmp_path: Path) -> None:
+def test_a_run_folder_has_all_files(tmp_path: Path) -> None:
     config, run = tiny(), tmp_path / "run"
     train(config, run, console=CONSOLE)
     scores = evaluate(run, console=CONSOLE).scores
@@ -99,7 +99,7 @@ def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
         )
 
 
-def test_a_removed_task_is_another_setting(tmp_path: Path) -> None:
+def test_resuming_with_a_removed_task_is_an_error(tmp_path: Path) -> None:
     train(tiny("train.epochs=1"), tmp_path / "run", console=CONSOLE)
     values = tiny("train.epochs=1", "readout=null").model_dump()
     del values["tasks"]["multi"]
@@ -168,7 +168,9 @@ def test_every_loading_strategy_trains_to_the_same_weights(tmp_path: Path, load:
     ],
     ids=lambda settings: settings[0],
 )
-def test_every_way_trains(tmp_path: Path, settings: list[str]) -> None:
+def test_every_setting_trains_and_evaluates_like_the_saved_model(
+    tmp_path: Path, settings: list[str]
+) -> None:
     config = tiny("train.epochs=1", *settings)
     torch.manual_seed(config.train.seed)
     start = weights(build_model(resolve(config, build_data(config))))
@@ -191,7 +193,7 @@ def test_every_way_trains(tmp_path: Path, settings: list[str]) -> None:
         ("tasks.multi={kind: binary}", "tasks.multi: kind=binary.* needs kind=multilabel"),
     ],
 )
-def test_a_task_that_the_data_do_not_have_is_refused(setting: str, sentence: str) -> None:
+def test_a_task_that_the_data_lacks_is_an_error(setting: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         build_data(tiny(setting))
 
@@ -225,7 +227,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
         train(tiny("train.lr=1e30", "train.warmup=0"), tmp_path / "run", console=CONSOLE)
 
 
-def test_a_saved_model_answers_as_before(tmp_path: Path) -> None:
+def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
     model = train(tiny("train.epochs=1"), tmp_path / "run", console=CONSOLE)
     loaded = load_model(tmp_path / "run")
     assert loaded.config == model.config
@@ -277,7 +279,7 @@ def weights(net: torch.nn.Module) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in net.parameters()])
 
 
-def test_nothing_of_the_shadow_copy_is_saved(tmp_path: Path) -> None:
+def test_only_the_weights_of_the_model_are_saved(tmp_path: Path) -> None:
     train(tiny("train.epochs=1"), tmp_path / "run", console=CONSOLE)
     names = set(load_file(tmp_path / "run" / "model.safetensors"))
     assert all(

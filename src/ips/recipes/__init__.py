@@ -1,4 +1,4 @@
-"""Recipes: configs that come with the package, each at a scale for a laptop and as published."""
+"""Recipes: configs of the package, at a scale for a laptop, and at the scale of the paper."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ SCALES = ("laptop", "paper")
 
 
 def recipe_names() -> list[str]:
-    """What can be trained by name."""
+    """Names of all recipes."""
     folder = resources.files("ips") / "recipes"
     return sorted(Path(file.name).stem for file in folder.iterdir() if file.name.endswith(".yaml"))
 
 
 def recipe_path(name: str) -> Path:
-    """The file of a recipe."""
+    """Path of a recipe."""
     return Path(str(resources.files("ips") / "recipes" / f"{name}.yaml"))
 
 
 def read_recipe(
     name_or_file: str, *, scale: str | None = None, settings: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The settings of a recipe at a scale (laptop if it has that), or of a YAML of one's own.
+    """Read the settings of a recipe or of a YAML file.
 
-    ``settings`` are those of the command line, and win. A recipe may say under ``methods`` what
-    is different for a method; that comes in between.
+    Args:
+        name_or_file: name of a recipe, or path of a YAML file.
+        scale: scale of a recipe; laptop by default, if the recipe has it.
+        settings: settings of the command line, as ``select.keep=50``. They override those under
+            ``methods`` in the recipe for the chosen method, which override the others.
     """
     values, methods = _read(name_or_file, scale=scale)
     method = override(values, settings).get("method", "ips")
@@ -41,7 +44,7 @@ def read_recipe(
 
 
 def _merged(values: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """``values`` with what ``own`` has in their place, key by key."""
+    """A copy of ``values``, updated recursively with ``own``."""
     result = dict(values)
     for key, value in own.items():
         old = result.get(key)
@@ -51,43 +54,44 @@ def _merged(values: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _read(name_or_file: str, *, scale: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings at a scale, and the changes of each method."""
     path = Path(name_or_file)
     if path.suffix not in (".yaml", ".yml"):
         path = recipe_path(name_or_file)
         if not path.is_file():
             names = recipe_names()
             near = difflib.get_close_matches(name_or_file, names, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+            hint = f"did you mean {near[0]}?" if near else f"the recipes are {', '.join(names)}"
             raise ConfigError(
                 f"{name_or_file}: no such recipe: {hint} (a file of your own ends in .yaml)"
             )
     values = read_yaml(path)
-    if "scales" in values:
-        scales = values["scales"]
-        if not isinstance(scales, dict) or not scales:
-            raise ConfigError(f"{path}: scales={scales!r}: expected a section for each scale")
-        chosen = scale or next((name for name in SCALES if name in scales), SCALES[0])
-        if chosen not in scales:
-            has = ", ".join(map(str, scales))
-            raise ConfigError(f"{path.name}: has no scale {chosen!r}, only {has}")
-        if not isinstance(scales[chosen], dict):
-            raise ConfigError(
-                f"{path}: scales.{chosen}={scales[chosen]!r}: expected the settings of that scale"
-            )
-        settings = dict(scales[chosen])
-        methods = settings.pop("methods", {})
-        if not isinstance(methods, dict) or not all(isinstance(m, dict) for m in methods.values()):
-            raise ConfigError(
-                f"{path}: scales.{chosen}.methods={methods!r}: expected the settings of each method"
-            )
-        return settings, methods
-    if scale is not None:
-        raise ConfigError(f"{path}: has no scales: leave out --scale {scale}")
-    return values, {}
+    if "scales" not in values:
+        if scale is not None:
+            raise ConfigError(f"{path}: has no scales: leave out --scale {scale}")
+        return values, {}
+    scales = values["scales"]
+    if not isinstance(scales, dict) or not scales:
+        raise ConfigError(f"{path}: scales={scales!r}: expected a section for each scale")
+    chosen = scale or next((name for name in SCALES if name in scales), SCALES[0])
+    if chosen not in scales:
+        has = ", ".join(map(str, scales))
+        raise ConfigError(f"{path.name}: has no scale {chosen!r}, only {has}")
+    if not isinstance(scales[chosen], dict):
+        raise ConfigError(
+            f"{path}: scales.{chosen}={scales[chosen]!r}: expected the settings of that scale"
+        )
+    settings = dict(scales[chosen])
+    methods = settings.pop("methods", {})
+    if not isinstance(methods, dict) or not all(isinstance(m, dict) for m in methods.values()):
+        raise ConfigError(
+            f"{path}: scales.{chosen}.methods={methods!r}: expected the settings of each method"
+        )
+    return settings, methods
 
 
 def shortened(config: Config, settings: Sequence[str]) -> Config:
-    """A recipe tried for few epochs: its warm-up gives way, one of the command line does not."""
+    """Use the default warm-up if the recipe's is too long for the epochs of the command line."""
     given = {setting.partition("=")[0] for setting in settings}
     fits = config.train.warmup_epochs < config.train.epochs
     if fits or "train.epochs" not in given or "train.warmup" in given:

@@ -1,4 +1,4 @@
-"""The files in a run folder of training or pre-training.
+"""The files in a run folder of training or pretraining.
 
 config.yaml          all settings, resolved
 metrics.csv          one row per epoch
@@ -10,7 +10,7 @@ predictions.csv      predictions for all test images, written by `ips report`
 report.html          the report, written by `ips report`
 viewer/              cache of `ips view`
 tensorboard/         the metrics for TensorBoard
-encoder.safetensors  the pre-trained encoder, with its config in the header
+encoder.safetensors  the pretrained encoder, with its config in the header
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Lightning harness that training and pre-training share: trainer, loader, step basics."""
+"""The Lightning harness that training and pretraining share: trainer, loader, step basics."""
 
 from __future__ import annotations
 
