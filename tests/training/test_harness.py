@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Sequence
+
+import pytest
+
+from ips.errors import ImageError
+from ips.training.harness import _session, make_loader
+
+
+def read(numbers: Sequence[int]) -> list[int]:
+    if 3 in numbers:
+        raise ImageError("3.png: damaged")
+    return list(numbers)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_loader_raises_the_error_of_a_worker_without_its_traceback(workers: int) -> None:
+    batches = iter(make_loader(read, [4, 2, 0, 1, 3], batch=2, workers=workers))
+    assert [next(batches), next(batches)] == [[4, 2], [0, 1]]
+    with pytest.raises(ImageError, match=r"^3\.png: damaged$"):
+        next(batches)
+
+
+def test_an_exit_of_lightning_is_a_keyboard_interrupt() -> None:
+    before = signal.getsignal(signal.SIGINT), logging.getLogger("lightning.pytorch").level
+    with pytest.raises(KeyboardInterrupt), _session():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as Lightning does
+        raise SystemExit
+    after = signal.getsignal(signal.SIGINT), logging.getLogger("lightning.pytorch").level
+    assert after == before
