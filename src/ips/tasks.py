@@ -111,24 +111,18 @@ class Task:
 
     def metric(self) -> Metric:
         """A new metric, to be updated with `update`."""
-        from torchmetrics import classification as tm
+        from torchmetrics import AUROC, Accuracy, ExactMatch
 
         # Probabilities and labels are valid by construction, so their validation is skipped.
-        match self.kind, self.metric_name:
-            case "multiclass", "accuracy":
-                return tm.MulticlassAccuracy(self.classes, average="micro", validate_args=False)
-            case "multiclass", _:
-                return tm.MulticlassAUROC(self.classes, validate_args=False)
-            case "multilabel", "accuracy":
-                return tm.MultilabelAccuracy(self.classes, validate_args=False)
-            case "multilabel", "auc":
-                return tm.MultilabelAUROC(self.classes, validate_args=False)
-            case "multilabel", _:
-                return tm.MultilabelExactMatch(self.classes, validate_args=False)
-            case _, "accuracy":
-                return tm.BinaryAccuracy(validate_args=False)
-            case _:
-                return tm.BinaryAUROC(validate_args=False)
+        options = {"num_classes": self.classes, "num_labels": self.classes, "validate_args": False}
+        match self.metric_name:
+            case "accuracy":
+                average = "micro" if self.kind == "multiclass" else "macro"
+                return Accuracy(task=self.kind, average=average, **options)
+            case "exact-match":
+                return ExactMatch(task=self.kind, **options)
+            case "auc":
+                return AUROC(task=self.kind, **options)
 
     def update(self, metric: Metric, logits: Tensor, labels: Tensor) -> None:
         """Add a batch to ``metric``."""

@@ -24,10 +24,14 @@ def test_the_loader_raises_the_error_of_a_worker_without_its_traceback(workers: 
         next(batches)
 
 
+def exit_as_lightning() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise SystemExit
+
+
 def test_an_exit_of_lightning_is_a_keyboard_interrupt() -> None:
     before = signal.getsignal(signal.SIGINT), logging.getLogger("lightning.pytorch").level
     with pytest.raises(KeyboardInterrupt), _session():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as Lightning does
-        raise SystemExit
+        exit_as_lightning()
     after = signal.getsignal(signal.SIGINT), logging.getLogger("lightning.pytorch").level
     assert after == before

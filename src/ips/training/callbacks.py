@@ -8,7 +8,6 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -145,17 +144,6 @@ class LastCheckpoint(Callback):
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(self._path) as part:
             trainer.save_checkpoint(part)
-
-
-class EpochEnd(Callback):
-    """Calls a function with the number of finished epochs and the learner after every epoch."""
-
-    def __init__(self, call: Callable[[int, Any], None]) -> None:
-        self._call = call
-
-    def on_train_epoch_end(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
-        """Call the function."""
-        self._call(trainer.current_epoch + 1, learner)
 
 
 class StopOtherDevices(Callback):

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import lightning as L
 import torch
+from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 from rich.progress import Progress
@@ -20,7 +22,6 @@ from ips.models import Net
 from ips.progress import progress_bar
 from ips.tasks import build_tasks
 from ips.training import harness
-from ips.training.callbacks import EpochEnd
 from ips.training.data import Data, build_data
 from ips.training.folder import RunFolder
 from ips.training.loading import Batches
@@ -88,7 +89,7 @@ def train(
         gradient_clip=net.gradient_clip,
         logger=TensorBoardLogger(run, name="tensorboard", version=""),
         log_memory=True,
-        callbacks=[EpochEnd(lambda epoch, learner: watch(epoch, learner.net))] if watch else [],
+        callbacks=[_watcher(watch)] if watch else [],
     )
     save_model(net, config, folder.model)
     return TrainedModel(net.eval(), config)
@@ -153,6 +154,14 @@ def _learner(net: Net, config: Config, *, observer: BatchObserver | None = None)
         freeze_norm=config.encoder.freeze_norm,
         observer=observer,
     )
+
+
+def _watcher(watch: Callable[[int, Net], None]) -> LambdaCallback:
+    def on_train_epoch_end(trainer: L.Trainer, learner: L.LightningModule) -> None:
+        assert isinstance(learner, Learner)
+        watch(trainer.current_epoch + 1, learner.net)
+
+    return LambdaCallback(on_train_epoch_end=on_train_epoch_end)
 
 
 def _batches(config: Config, data: Data) -> Batches:
