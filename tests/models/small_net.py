@@ -1,4 +1,4 @@
-"""A small model and sources to try it on, for the tests of the model."""
+"""A small model and patch sources for tests."""
 
 from __future__ import annotations
 

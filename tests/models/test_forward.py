@@ -46,7 +46,7 @@ def test_padding_reaches_no_batch_norm() -> None:
 
 
 @pytest.mark.parametrize("readout", [False, True])
-def test_what_stands_in_a_masked_place_changes_nothing(readout: bool) -> None:
+def test_masked_patches_change_nothing(readout: bool) -> None:
     model = build(readout=readout, position=True).eval()
     chosen = kept(model)
     expected = model(chosen.patches, chosen.selection)
@@ -59,7 +59,7 @@ def test_what_stands_in_a_masked_place_changes_nothing(readout: bool) -> None:
     torch.testing.assert_close(got.readout_logits, expected.readout_logits, rtol=0, atol=0)
 
 
-def test_features_that_are_not_numbers_in_a_masked_place_change_nothing() -> None:
+def test_masked_features_that_are_nan_change_nothing() -> None:
     model = build(FeatureProjector(6, dim=D)).train()
     model.aggregator.eval()
     bags = [MemoryPatches(torch.randn(n, 6)) for n in (9, 2)]
@@ -72,7 +72,7 @@ def test_features_that_are_not_numbers_in_a_masked_place_change_nothing() -> Non
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 
-def test_an_image_learns_the_same_beside_a_larger_one() -> None:
+def test_output_of_an_image_does_not_depend_on_the_batch() -> None:
     model = build().eval()
     chosen = kept(model, (9, 2))
     alone = model.select([memory(2, seed=2)])
@@ -106,7 +106,7 @@ def test_slices_with_a_batch_norm_in_training_mode_are_an_error() -> None:
         model(chosen.patches, chosen.selection)
 
 
-def test_whole_numbers_will_do_for_mean_and_deviation() -> None:
+def test_mean_and_std_may_be_integers() -> None:
     source = MemoryPatches(torch.rand(9, 6))
     whole = build(FeatureProjector(6, dim=D), mean=[0], std=[1])
     plain = build(whole.encoder, aggregator=whole.aggregator)
@@ -147,7 +147,7 @@ def test_the_readout_is_the_attention_weighted_sum_of_patch_scores() -> None:
 
 @pytest.mark.parametrize("count", [2, 40])
 @pytest.mark.parametrize("readout", [False, True])
-def test_prediction_says_what_was_found_and_where(count: int, readout: bool) -> None:
+def test_prediction_contains_probabilities_and_patches(count: int, readout: bool) -> None:
     model, source = build(readout=readout), on_demand(count)
     said = model.predict(source)
     K = min(KEEP, count)
@@ -190,6 +190,6 @@ def test_features_without_an_extent_are_predicted_too() -> None:
     assert len(said.indices) == KEEP
 
 
-def test_predictions_of_a_batch_hold_no_padding() -> None:
+def test_predictions_of_a_batch_contain_no_padding() -> None:
     predictions = build().predict_batch([memory(9), memory(2)])
     assert [len(said.indices) for said in predictions] == [KEEP, 2]

@@ -1,4 +1,4 @@
-"""The model: what is selected, and what is embedded for it."""
+"""The select step: which patches are selected, and which are embedded."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tests.models.small_net import (
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("position", [False, True])
 @pytest.mark.parametrize("aggregator", [CrossAttentionTransformer, GatedAttention])
-def test_selection_is_that_of_the_encoders_and_aggregators_own_logits(
+def test_selection_follows_from_the_logits_of_encoder_and_aggregator(
     mode: str, position: bool, aggregator: type[nn.Module]
 ) -> None:
     part = aggregator(D, tokens=2)
@@ -84,7 +84,7 @@ def test_three_loads_give_the_same_selection_patches_and_loss(
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_few_patches_are_all_kept_and_nothing_of_the_padding(load: Load) -> None:
+def test_few_patches_are_all_kept_without_padding(load: Load) -> None:
     sources = [memory(2), memory(3, seed=1)]
     chosen, embedded = (build().select(sources, load=load, embeddings=e) for e in (False, True))
     assert chosen.selection.mask.tolist() == [[True, True, False], [True, True, True]]
@@ -95,7 +95,7 @@ def test_few_patches_are_all_kept_and_nothing_of_the_padding(load: Load) -> None
     assert not embedded.embeddings[0, 2].any()
 
 
-def test_an_image_is_answered_the_same_in_any_batch() -> None:
+def test_prediction_of_an_image_does_not_depend_on_the_batch() -> None:
     model = build()
     sources = [memory(20), memory(3, seed=1), memory(33, seed=2)]
     for source, together in zip(sources, model.predict_batch(sources), strict=True):
@@ -105,14 +105,14 @@ def test_an_image_is_answered_the_same_in_any_batch() -> None:
         torch.testing.assert_close(alone.attention, together.attention)
 
 
-def test_the_seed_decides_the_order_of_looking() -> None:
+def test_the_seed_determines_the_order_of_patches() -> None:
     model = build(mode="random")
     first = model.select([memory(50)], seed=1).selection.indices
     assert torch.equal(first, model.select([memory(50)], seed=1).selection.indices)
     assert not torch.equal(first, model.select([memory(50)], seed=2).selection.indices)
 
 
-def test_position_counts_in_selection() -> None:
+def test_position_affects_selection() -> None:
     alike = MemoryPatches(pixels(1).expand(12, -1, -1, -1))
     without = build(mode="exact", keep=12).select([alike]).selection.scores
     placed = build(mode="exact", keep=12, position=True).select([alike]).selection.scores
@@ -121,7 +121,7 @@ def test_position_counts_in_selection() -> None:
 
 
 @pytest.mark.parametrize("position", [False, True])
-def test_position_counts_in_aggregation(position: bool) -> None:
+def test_position_affects_aggregation(position: bool) -> None:
     model = build(position=position).eval()
     chosen = model.select([memory(30)])
     there = model(chosen.patches, chosen.selection).logits["majority"]
@@ -133,12 +133,12 @@ def test_position_counts_in_aggregation(position: bool) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"keep": 0}, {"chunk": 0}])
-def test_nothing_to_keep_is_an_error(wrong: dict[str, int]) -> None:
+def test_keep_and_chunk_must_be_positive(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         build(**wrong).select([memory(9)])
 
 
-def test_sources_that_do_not_fit_are_named() -> None:
+def test_patches_of_the_wrong_shape_are_refused() -> None:
     colour = MemoryPatches(pixels(3).expand(-1, 3, -1, -1), name="colour.png")
     with pytest.raises(PatchError, match=r"colour\.png: patches are 3 channels.*1 channel"):
         build().select([memory(3), colour])
@@ -155,7 +155,7 @@ def test_sources_that_do_not_fit_are_named() -> None:
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_asking_for_embeddings_changes_no_selection(load: Load) -> None:
+def test_requesting_embeddings_does_not_change_the_selection(load: Load) -> None:
     model, sources = build(), [memory(60), memory(9, seed=1)]
     with_them = model.select(sources, load=load, embeddings=True)
     without = model.select(sources, load=load)
@@ -165,7 +165,7 @@ def test_asking_for_embeddings_changes_no_selection(load: Load) -> None:
 
 @pytest.mark.parametrize("load", LOADS)
 @pytest.mark.parametrize("mode", MODES)
-def test_embeddings_handed_over_are_those_of_the_patches_chosen(load: Load, mode: str) -> None:
+def test_returned_embeddings_are_those_of_the_selected_patches(load: Load, mode: str) -> None:
     model = build(mode=mode)
     sources = [memory(200), memory(3, seed=1)]
     chosen = model.select(sources, load=load)
@@ -218,7 +218,7 @@ def test_patches_missing_from_the_short_list_are_embedded_again(
 @pytest.mark.parametrize("done", [0, 1, 25, 60])
 @pytest.mark.parametrize("load", LOADS)
 @pytest.mark.parametrize("kind", [memory, on_demand])
-def test_a_pass_goes_on_from_a_table_begun_already(
+def test_a_pass_resumes_from_a_partly_filled_table(
     done: int, load: Load, kind: Callable[..., Any]
 ) -> None:
     model, source = build(position=True), kind(60)

@@ -1,4 +1,4 @@
-"""Selection holds little memory, and leaves the model as it found it."""
+"""Selection uses little memory and does not change the model."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class EmbeddingsAlive(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("embeddings", [False, True])
-def test_patches_and_embeddings_alive_do_not_grow_with_their_number(embeddings: bool) -> None:
+def test_memory_does_not_grow_with_the_number_of_patches(embeddings: bool) -> None:
     encoder = nn.Sequential(nn.AdaptiveAvgPool2d((1, WIDE)), nn.Flatten())
     aggregator = CrossAttentionTransformer(WIDE, tokens=1, heads=1)
     heads = {"task": Head(WIDE, 2, activation=softmax)}
@@ -117,7 +117,7 @@ def untouched() -> Iterator[IPSNet]:
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_selection_leaves_statistics_and_flags_alone(untouched: IPSNet, load: Load) -> None:
+def test_selection_does_not_change_statistics_or_modes(untouched: IPSNet, load: Load) -> None:
     chosen = untouched.select([memory(30), memory(5)], load=load, embeddings=True)
     assert chosen.embeddings is not None
     assert not chosen.embeddings.requires_grad
@@ -125,7 +125,7 @@ def test_selection_leaves_statistics_and_flags_alone(untouched: IPSNet, load: Lo
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_a_failing_source_leaves_them_alone(untouched: IPSNet, load: Load) -> None:
+def test_a_failing_source_does_not_change_them(untouched: IPSNet, load: Load) -> None:
     def fail(index: Tensor) -> Tensor:
         if len(index) > 1:
             raise OSError("the disk is gone")
@@ -149,7 +149,7 @@ class Failing(nn.Module):
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_a_failing_encoder_leaves_them_alone(load: Load) -> None:
+def test_a_failing_encoder_does_not_change_them(load: Load) -> None:
     model = build(Failing())
     flags, tensors = flags_and_tensors(model)
     with pytest.raises(RuntimeError, match="out of memory"):
@@ -159,7 +159,7 @@ def test_a_failing_encoder_leaves_them_alone(load: Load) -> None:
     assert torch.is_grad_enabled()
 
 
-def test_the_folded_copy_is_none_of_the_models() -> None:
+def test_the_folded_copy_is_not_in_the_state_dict() -> None:
     encoder = thin_resnet(stages=1, width=D, channels=1)
     names = {f"encoder.{name}" for name in encoder.state_dict()}
     model = build(encoder)
@@ -170,7 +170,7 @@ def test_the_folded_copy_is_none_of_the_models() -> None:
     assert len(list(model.encoder.modules())) == len(list(encoder.modules()))
 
 
-def test_selection_follows_the_weights_and_so_does_that_of_a_copy() -> None:
+def test_selection_uses_the_current_weights_also_in_a_copy() -> None:
     model, source = build(), memory(40)
     model.select([source])
     twin = copy.deepcopy(model)

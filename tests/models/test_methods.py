@@ -1,4 +1,4 @@
-"""Every method learns, goes on, predicts and explains through the same commands."""
+"""Every method trains, resumes, predicts and explains through the same functions."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def quiet() -> Console:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_it_learns_predicts_and_explains(method: str, tmp_path: Path) -> None:
+def test_every_method_trains_predicts_and_explains(method: str, tmp_path: Path) -> None:
     train(config(method), tmp_path / "run", console=quiet(), data=DATA)
     scores = evaluate(tmp_path / "run", console=quiet(), data=DATA).scores
     # chance is 0.5; at random the one patch that counts is seen in a quarter of the images
@@ -110,7 +110,7 @@ def test_it_learns_predicts_and_explains(method: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if m != "ips"])
-def test_resumed_it_ends_as_uninterrupted(method: str, tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(method: str, tmp_path: Path) -> None:
     short = config(method, epochs=2)
     straight = train(short, tmp_path / "a", console=quiet(), data=DATA)
 
@@ -136,7 +136,7 @@ def test_resumed_it_ends_as_uninterrupted(method: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_ways_to_load_give_one_answer(method: str) -> None:
+def test_all_ways_to_load_give_the_same_output(method: str) -> None:
     torch.manual_seed(0)
     net = build_model(resolve(config(method), DATA)).eval()
     sources = [DATA.test[i][0] for i in range(3)]
@@ -147,7 +147,7 @@ def test_the_ways_to_load_give_one_answer(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_without_positions_it_still_trains(method: str, tmp_path: Path) -> None:
+def test_every_method_trains_without_positions(method: str, tmp_path: Path) -> None:
     values = config(method, epochs=1, warmup=0).model_dump(mode="json")
     values["aggregate"]["position"] = False
     placeless = parse_config(values, source="bars")
@@ -156,7 +156,7 @@ def test_without_positions_it_still_trains(method: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_images_of_different_sizes_go_together(method: str) -> None:
+def test_a_batch_may_contain_images_of_different_sizes(method: str) -> None:
     torch.manual_seed(0)
     net = build_model(resolve(config(method), DATA)).eval()
     whole, _ = DATA.test[0]
@@ -203,7 +203,7 @@ def test_a_predictor_of_any_method_reports_its_progress() -> None:
         assert progress.call_args.args == (last, SIDE * SIDE)
 
 
-def test_at_random_every_image_has_a_draw_of_its_own() -> None:
+def test_random_selection_differs_between_images() -> None:
     net = build_model(resolve(config("rps"), DATA))
     drawn = [tuple(net.predict(DATA.test[i][0]).indices.sort().values.tolist()) for i in range(20)]
     assert len(set(drawn)) > 10
@@ -211,7 +211,7 @@ def test_at_random_every_image_has_a_draw_of_its_own() -> None:
     assert drawn == again
 
 
-def test_where_all_are_kept_nothing_is_looked_at_first() -> None:
+def test_nothing_is_scored_if_all_patches_are_kept() -> None:
     values = config("ips").model_dump(mode="json")
     values["select"] |= {"keep": SIDE * SIDE, "skip_blank": False}
     net = build_model(resolve(parse_config(values, source="x"), DATA))
@@ -226,7 +226,7 @@ def test_where_all_are_kept_nothing_is_looked_at_first() -> None:
     assert torch.equal(chosen.patches[1, :8], half.patches)
 
 
-def test_deepmil_is_deepmil_without_being_told() -> None:
+def test_deepmil_has_its_own_defaults() -> None:
     for method, hidden, head in (("deepmil", 128, []), ("deepmil-plus", 1024, [2048, 512])):
         own = parse_config({"method": method, "tasks": {"a": {}}}, source="x")
         assert (own.select.keep, own.aggregate.hidden, own.aggregate.head) == (None, hidden, head)
@@ -236,7 +236,7 @@ def test_deepmil_is_deepmil_without_being_told() -> None:
     assert parse_config(asked, source="x").select.keep == 9
 
 
-def test_a_cnn_tells_what_it_cannot_look_at() -> None:
+def test_a_cnn_refuses_unsuitable_images() -> None:
     net = build_model(resolve(config("cnn"), DATA))
     whole, _ = DATA.test[0]
     colour = MemoryPatches(whole.patches.expand(-1, 3, -1, -1), coords=whole.coords, name="colour")

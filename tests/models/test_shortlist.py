@@ -1,4 +1,4 @@
-"""The short list: a few embeddings held, the others made again, the answer the same."""
+"""The short list stores a few embeddings; the others are computed again."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def filled(size: int, block: int, logits: Tensor = LOGITS) -> Shortlist:
 
 @pytest.mark.parametrize("size", [1, 5, 100])
 @pytest.mark.parametrize("block", [1, 7, N])
-def test_found_or_made_again_the_embeddings_are_the_same(size: int, block: int) -> None:
+def test_stored_and_recomputed_embeddings_are_equal(size: int, block: int) -> None:
     wanted, embed = torch.randperm(N)[:10], Embed()
     assert torch.equal(filled(size, block).find(wanted, SOURCE, embed), X[wanted])
     assert len(embed.made) == len(set(embed.made))
 
 
 @pytest.mark.parametrize("block", [1, 7, N])
-def test_with_one_channel_the_best_are_always_held(block: int) -> None:
+def test_with_one_channel_the_best_are_always_stored(block: int) -> None:
     best, embed = LOGITS[:, 0].topk(5).indices, Embed()
     filled(5, block, LOGITS[:, :1]).find(best, SOURCE, embed)
     assert embed.made == []
 
 
-def test_what_is_held_does_not_grow_with_the_number_of_patches() -> None:
+def test_the_list_does_not_grow_with_the_number_of_patches() -> None:
     embed, every = Embed(), torch.arange(N)
     filled(5, 7).find(every, SOURCE, embed)
     assert N - len(embed.made) <= 2 * 5

@@ -33,21 +33,21 @@ def image() -> MemoryPatches:
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_only_patches_that_show_something_are_chosen(load: str) -> None:
+def test_blank_patches_are_not_selected(load: str) -> None:
     chosen = model(skip_blank=True).select([image()], load=load, embeddings=True)  # type: ignore[arg-type]
     kept = chosen.selection.indices[chosen.selection.mask]
     assert sorted(kept.tolist()) == SHOWN
     assert chosen.embeddings is not None
 
 
-def test_patches_keep_their_numbers() -> None:
+def test_patches_keep_their_indices() -> None:
     """Positions count, so leaving the blank ones out must not renumber the others."""
     prediction = model(skip_blank=True).predict(image())
     assert sorted(prediction.indices.tolist()) == SHOWN
     assert prediction.patches == 12
 
 
-def test_a_blank_image_is_still_answered() -> None:
+def test_a_blank_image_is_still_predicted() -> None:
     empty = MemoryPatches(torch.full((9, 1, SIDE, SIDE), 255, dtype=torch.uint8))
     prediction = model(skip_blank=True).predict(empty)
     assert len(prediction.indices) == 6
@@ -56,14 +56,14 @@ def test_a_blank_image_is_still_answered() -> None:
     assert chosen.scores.isfinite().all()
 
 
-def test_without_it_blank_patches_take_part() -> None:
+def test_without_skip_blank_they_are_selected() -> None:
     chosen = model(skip_blank=False).select([image()]).selection
     assert chosen.mask.all()
     assert not set(chosen.indices[0].tolist()) <= set(SHOWN)
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_a_score_that_is_no_number_is_an_error_and_not_a_blank(value: float) -> None:
+def test_a_score_that_is_not_finite_is_an_error(value: float) -> None:
     net = model(skip_blank=True)
     with torch.no_grad():
         net.aggregator.q.fill_(value)
@@ -71,7 +71,7 @@ def test_a_score_that_is_no_number_is_an_error_and_not_a_blank(value: float) -> 
         net.select([image()])
 
 
-def test_one_patch_alone_has_no_statistics() -> None:
+def test_batch_norm_refuses_a_single_patch() -> None:
     net = IPSNet(
         thin_resnet(stages=1, width=8, channels=1, norm=True),
         CrossAttentionTransformer(8, tokens=1, heads=2),
@@ -85,7 +85,7 @@ def test_one_patch_alone_has_no_statistics() -> None:
     net.eval()(chosen.patches, chosen.selection)
 
 
-def test_tasks_may_be_called_anything() -> None:
+def test_tasks_may_have_any_name() -> None:
     torch.manual_seed(0)
     net = IPSNet(
         thin_resnet(stages=1, width=8, channels=1),

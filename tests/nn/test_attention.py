@@ -143,13 +143,13 @@ def test_projections_have_no_bias_and_norms_the_papers_epsilon() -> None:
     assert model.mlp[0].out_features == 4 * D
 
 
-def test_dropout_falls_on_attention_and_on_both_outputs() -> None:
+def test_dropout_applies_to_attention_and_both_outputs() -> None:
     model = CrossAttentionTransformer(D, tokens=T, heads=H, dropout=0.2, attention_dropout=0.3)
     rates = {name: part.p for name, part in model.named_modules() if isinstance(part, nn.Dropout)}
     assert rates == {"attention.attention_dropout": 0.3, "mlp.3": 0.2, "dropout": 0.2}
 
 
-def test_attention_reported_is_that_before_dropout() -> None:
+def test_returned_attention_is_before_dropout() -> None:
     model = transformer(attention_dropout=0.5)
     x, mask = ragged()
     expected = model.eval()(x, mask).attention

@@ -1,4 +1,4 @@
-"""The selection pass: the same embeddings however patches are blocked, repeated or laid out."""
+"""Embeddings do not depend on block size, repeated patches or memory layout."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_equal_patches_are_embedded_once() -> None:
     assert set(encoder.times().values()) == {1}
 
 
-def test_a_pass_remembers_nothing_of_the_one_before() -> None:
+def test_passes_are_independent() -> None:
     encoder = Recorder()
     fast = SelectionEncoder(floats)
     patches = torch.zeros(3, 1, 2, 2, dtype=torch.uint8)
@@ -123,7 +123,7 @@ def without_norm() -> nn.Module:
 
 
 @pytest.mark.parametrize("make", [foldable, Untraceable, hooked, without_norm])
-def test_folded_or_not_the_embeddings_are_those_of_evaluation_mode(
+def test_embeddings_equal_those_of_evaluation_mode(
     make: Callable[[], nn.Module],
 ) -> None:
     encoder = make()
@@ -135,7 +135,7 @@ def test_folded_or_not_the_embeddings_are_those_of_evaluation_mode(
         torch.testing.assert_close(got, encoder(x), rtol=1e-4, atol=1e-5)
 
 
-def test_a_hook_added_later_is_heeded() -> None:
+def test_a_hook_added_later_runs() -> None:
     encoder, x = foldable().eval(), torch.randn(5, 1, 16, 16)
     fast = SelectionEncoder(floats)
     encoder.register_forward_hook(lambda module, inputs, output: output + 1)

@@ -62,7 +62,7 @@ def test_names_and_shapes_are_torchvisions(name: str, tensors: int, parameters: 
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(("name", "stages"), [("resnet18", 2), ("resnet18", 4), ("resnet50", 2)])
-def test_cut_encoders_have_the_first_names_alone(name: str, stages: int, channels: int) -> None:
+def test_cut_encoders_have_only_the_first_stages(name: str, stages: int, channels: int) -> None:
     encoder = on_no_device(ENCODERS[name], stages=stages, channels=channels)
     got = {key: tuple(tensor.shape) for key, tensor in encoder.state_dict().items()}
     assert got == torchvision(name, stages=stages, channels=channels)
@@ -131,7 +131,7 @@ def test_a_resnet_has_one_to_four_stages(stages: int) -> None:
         resnet18(stages=stages)
 
 
-def test_max_pooling_does_not_thin_out_a_small_thing() -> None:
+def test_max_pooling_keeps_the_signal_of_a_small_object() -> None:
     small, large = torch.zeros(1, 1, 48, 48), torch.zeros(1, 1, 96, 96)
     dot = torch.rand(8, 8)
     small[..., 20:28, 20:28] = large[..., 40:48, 40:48] = dot

@@ -119,7 +119,7 @@ def hooked() -> nn.Module:
     "make",
     [Untraceable, hooked, FeatureProjector, lambda: nn.Sequential(nn.Flatten(), nn.Linear(576, 4))],
 )
-def test_what_cannot_be_folded_says_so(make: Callable[[], nn.Module]) -> None:
+def test_networks_that_cannot_be_folded_raise(make: Callable[[], nn.Module]) -> None:
     with pytest.raises(ValueError, match="encoder"):
         FoldedEncoder(make())
 
@@ -154,7 +154,9 @@ def over_rows() -> nn.Module:
 
 
 @pytest.mark.parametrize("make", [WithConstant, tied, parametrized, over_rows])
-def test_uncommon_networks_are_folded_rightly_or_not_at_all(make: Callable[[], nn.Module]) -> None:
+def test_uncommon_networks_are_folded_correctly_or_not_at_all(
+    make: Callable[[], nn.Module],
+) -> None:
     encoder = lived_in(make())
     try:
         folded = FoldedEncoder(encoder)

@@ -14,7 +14,7 @@ def readout() -> PatchReadout:
     return PatchReadout(Head(D, C, activation=torch.sigmoid), task="multi", token=1)
 
 
-def test_head_is_one_linear_layer_unless_hidden_ones_are_asked_for() -> None:
+def test_head_is_one_linear_layer_by_default() -> None:
     single = Head(D, C, activation=torch.sigmoid)
     deep = Head(D, C, activation=torch.sigmoid, hidden=(8, 7))
     assert [type(layer) for layer in single] == [nn.Linear]

@@ -1,4 +1,4 @@
-"""Evaluation mode that leaves no trace."""
+"""Evaluation mode as a context manager."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def flags(module: nn.Module) -> list[bool]:
     return [part.training for part in module.modules()]
 
 
-def test_inside_everything_evaluates_without_gradients() -> None:
+def test_evaluation_mode_without_gradients_inside() -> None:
     model = network()
     with evaluating(model):
         assert not any(flags(model))
@@ -29,7 +29,7 @@ def test_inside_everything_evaluates_without_gradients() -> None:
     assert torch.is_grad_enabled()
 
 
-def test_every_part_gets_its_own_flag_back() -> None:
+def test_the_mode_of_every_module_is_restored() -> None:
     model = network()
     before = flags(model)
     with evaluating(model):
@@ -37,7 +37,7 @@ def test_every_part_gets_its_own_flag_back() -> None:
     assert flags(model) == before == [True, True, True, False, True]
 
 
-def test_flags_come_back_when_something_raises() -> None:
+def test_modes_are_restored_after_an_exception() -> None:
     model = network()
     before = flags(model)
     with pytest.raises(ZeroDivisionError), evaluating(model):
@@ -46,7 +46,7 @@ def test_flags_come_back_when_something_raises() -> None:
     assert torch.is_grad_enabled()
 
 
-def test_overlapping_and_nested_uses_put_back_the_same() -> None:
+def test_nested_uses_restore_the_modes() -> None:
     model = network()
     before = flags(model)
     with evaluating(model, model[1]), evaluating(model[1]):

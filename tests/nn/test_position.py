@@ -28,17 +28,17 @@ def test_encoding_is_the_textbook_formula(position: int, dim: int) -> None:
 
 
 @pytest.mark.parametrize("position", [1_000_000, 10_000_000, 2**24 + 1])
-def test_no_image_has_too_many_patches(position: int) -> None:
+def test_indices_are_not_limited(position: int) -> None:
     got = sinusoidal_position(torch.tensor(position), 16)
     assert got.tolist() == pytest.approx(textbook(position, 16), abs=1e-3)
 
 
-def test_neighbours_differ_however_far_out() -> None:
+def test_neighbouring_indices_differ_even_if_large() -> None:
     here, there = sinusoidal_position(torch.tensor([2**24, 2**24 + 1]), 16)
     assert not torch.allclose(here, there, atol=1e-2)
 
 
-def test_any_shape_of_numbers_gains_one_dimension() -> None:
+def test_indices_of_any_shape_gain_one_dimension() -> None:
     index = torch.randint(1_000, (2, 3))
     encoded = sinusoidal_position(index, 8)
     assert encoded.shape == (2, 3, 8)

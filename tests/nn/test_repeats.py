@@ -1,4 +1,4 @@
-"""Equal patches are found, different ones kept apart."""
+"""Equal and blank patches are found."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ def test_groups_are_the_equal_patches(
 
 
 @pytest.mark.parametrize("byte", range(16))
-def test_one_bit_makes_a_patch_another(byte: int) -> None:
+def test_one_different_bit_makes_patches_distinct(byte: int) -> None:
     patches = torch.zeros(9, 16, dtype=torch.uint8)
     for bit in range(8):
         patches[bit + 1, byte] = 1 << bit
     assert len(distinct(patches).first) == 9
 
 
-def test_the_layout_in_memory_is_of_no_account() -> None:
+def test_the_memory_layout_does_not_matter() -> None:
     patches = torch.randint(2, (4, 4, 1, 30), dtype=torch.uint8).permute(3, 2, 0, 1)
     assert not patches.is_contiguous()
     check(patches, distinct(patches))
     check(patches[::2], distinct(patches[::2]))
 
 
-def test_patches_that_share_a_fingerprint_are_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patches_with_the_same_hash_stay_distinct(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeats, "_hashes", lambda words: torch.zeros(len(words)))
     patches = torch.tensor([[1], [2], [1]], dtype=torch.uint8)
     found = distinct(patches)

@@ -1,4 +1,4 @@
-"""Weight files of others: read without running their code, and fitted to the encoder."""
+"""Pretrained weights are loaded without running code, and checked against the encoder."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ def write(path: Path, state: State) -> Path:
 
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
 @pytest.mark.parametrize("stages", [2, 4])
-def test_weights_load_and_classifier_and_cut_stages_are_passed_over(
-    tmp_path: Path, suffix: str, stages: int
-) -> None:
+def test_classifier_and_cut_stages_are_ignored(tmp_path: Path, suffix: str, stages: int) -> None:
     state, target = published(), encoder(stages=stages)
     load_weights(target, write(tmp_path / f"weights{suffix}", state))
     for name, tensor in target.state_dict().items():
@@ -171,7 +169,7 @@ def test_imagenet_is_the_hubs_file_for_this_encoder(
         (FeatureProjector, {}, "FeatureProjector.*resnet18"),
     ],
 )
-def test_imagenet_weights_that_do_not_exist_are_not_asked_for(
+def test_imagenet_weights_that_do_not_exist_are_not_downloaded(
     monkeypatch: pytest.MonkeyPatch,
     make: Callable[..., torch.nn.Module],
     options: dict[str, int],
@@ -204,7 +202,7 @@ def test_any_file_of_the_hub_can_be_named(
     assert asked == [(repo, file)] * 2
 
 
-def test_a_hub_file_that_does_not_fit_is_called_what_the_user_called_it(
+def test_an_unsuitable_hub_file_is_named_as_the_user_named_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path / "blob.safetensors", published())
@@ -214,7 +212,7 @@ def test_a_hub_file_that_does_not_fit_is_called_what_the_user_called_it(
 
 
 @pytest.mark.parametrize("name", ["hub:", "hub:repo", "hub:/repo", "hub:owner/"])
-def test_half_a_hub_name_is_an_error(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_an_incomplete_hub_name_is_an_error(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     asked = hub(monkeypatch, lambda *_: "")
     with pytest.raises(ConfigError, match="write hub:OWNER/REPO"):
         load_weights(encoder(), name)
@@ -248,7 +246,7 @@ class LocalEntryNotFoundError(FileNotFoundError, EntryNotFoundError):
         (RuntimeError(), r"\(RuntimeError\)"),
     ],
 )
-def test_what_the_hub_does_not_give_ends_in_one_sentence(
+def test_a_failed_download_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
 ) -> None:
     def fail(repo: str, file: str) -> str:
@@ -274,7 +272,7 @@ def test_imagenets_mean_and_deviation_are_known_and_those_of_a_file_are_not() ->
     assert normalisation("weights.pth") == normalisation(None) == ([0.0], [1.0])
 
 
-def test_names_and_files_are_told_apart() -> None:
+def test_names_are_distinguished_from_files() -> None:
     assert is_name("imagenet")
     assert is_name("none")
     assert is_name(Path("hub:owner/repo"))
