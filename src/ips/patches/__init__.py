@@ -15,15 +15,22 @@
     batch.py           patches of several images in one tensor
 """
 
-from ips.patches.batch import pad
+from ips.patches.batching import pad, prefetch
 from ips.patches.feature_writer import FeatureWriter
 from ips.patches.features import FeatureBag, open_features
 from ips.patches.grid import Edge, Grid
 from ips.patches.image import ImagePatches
 from ips.patches.opening import open_patches
-from ips.patches.prefetch import prefetch
-from ips.patches.source import Coords, Indices, MemoryPatches, Part, PatchSource, in_memory
-from ips.patches.subset import PatchSubset, sampled
+from ips.patches.source import (
+    Coords,
+    Indices,
+    MemoryPatches,
+    Part,
+    PatchSource,
+    PatchSubset,
+    in_memory,
+    sampled,
+)
 from ips.patches.thumbnail import Thumbnail
 
 __all__ = [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -163,8 +163,44 @@ class MemoryPatches(PatchSource):
         return len(self.patches)
 
     def read(self, indices: Indices) -> Tensor:
-        """Return only these patches, in this order."""
         return self.patches[as_index(indices, len(self), self.name).to(self.patches.device)]
+
+
+class PatchSubset(PatchSource):
+    """The patches ``indices`` ``(n,)`` of ``source``, renumbered from 0."""
+
+    def __init__(self, source: PatchSource, indices: npt.NDArray[np.int64]) -> None:
+        self.source = source
+        self.indices = indices
+        self.name, self.extent, self.shape = source.name, source.extent, source.shape
+
+    @cached_property
+    def coords(self) -> Coords:
+        return self.source.coords[self.indices]
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        (part,) = self.source.parts
+        return (replace(part, patches=slice(0, len(self))),)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def read(self, indices: Indices) -> Tensor:
+        index = as_index(indices, len(self), self.name)
+        return self.source.read(torch.from_numpy(self.indices)[index])
+
+    def close(self) -> None:
+        self.source.close()
+
+
+def sampled(source: PatchSource, count: int | None, *, seed: int) -> PatchSource:
+    """Draw at most ``count`` patches of a source at random, reproducibly."""
+    if count is None or len(source) <= count:
+        return source
+    rng = np.random.default_rng([seed, len(source)])
+    chosen = rng.choice(len(source), count, replace=False)
+    return PatchSubset(source, np.sort(chosen).astype(np.int64))
 
 
 def in_memory(source: PatchSource) -> MemoryPatches:

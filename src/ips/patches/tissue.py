@@ -25,8 +25,7 @@ from PIL import Image as PILImage
 from ips.errors import PatchError
 from ips.images import Image
 from ips.patches.image import ImagePatches
-from ips.patches.source import Box
-from ips.patches.subset import PatchSubset
+from ips.patches.source import Box, PatchSubset
 
 Progress = Callable[[int, int], None]
 """Callback that receives the number of blocks done and the number of all blocks."""
