@@ -33,6 +33,8 @@ def build(encoder: nn.Module | None = None, *, readout: bool = False, **options:
     encoder = encoder or thin_resnet(stages=1, width=D, channels=1, norm=True)
     for part in encoder.modules():
         if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
+            assert part.running_mean is not None
+            assert part.running_var is not None
             nn.init.uniform_(part.running_mean, -0.2, 0.2)
             nn.init.uniform_(part.running_var, 0.5, 1.5)
     aggregator = options.pop("aggregator", None)
@@ -78,9 +80,14 @@ def on_demand(n: int, *, seed: int = 0) -> OnDemand:
     return OnDemand(n, lambda index: pixels(n, seed=seed)[index])
 
 
+def patches_of(chosen: Selected) -> Tensor:
+    assert chosen.patches is not None
+    return chosen.patches
+
+
 def loss_of(model: IPSNet, chosen: Selected) -> Tensor:
     output = model(chosen.patches, chosen.selection)
-    labels = torch.zeros(len(chosen.patches), dtype=torch.int64)
+    labels = torch.zeros(len(patches_of(chosen)), dtype=torch.int64)
     multi = output.logits["multi"]
     return F.cross_entropy(output.logits["majority"], labels) + (
         F.binary_cross_entropy_with_logits(multi, torch.ones_like(multi))

@@ -10,10 +10,7 @@ from torch import Tensor
 
 from ips.errors import ConfigError
 from ips.models import IPSNet, Selected
-from ips.nn import (
-    FeatureProjector,
-    evaluating,
-)
+from ips.nn import CrossAttentionTransformer, FeatureProjector, evaluating
 from ips.patches import MemoryPatches
 from ips.selection import Selection
 from tests.models.small_net import (
@@ -25,6 +22,7 @@ from tests.models.small_net import (
     loss_of,
     memory,
     on_demand,
+    patches_of,
     softmax,
 )
 
@@ -40,7 +38,7 @@ def test_padding_reaches_no_batch_norm() -> None:
     alone = copy.deepcopy(model.encoder)
     chosen = kept(model)
     model(chosen.patches, chosen.selection)
-    alone(chosen.patches[chosen.selection.mask].float() / 255)
+    alone(patches_of(chosen)[chosen.selection.mask].float() / 255)
     for name, tensor in alone.state_dict().items():
         torch.testing.assert_close(model.encoder.state_dict()[name], tensor)
 
@@ -51,7 +49,7 @@ def test_masked_patches_change_nothing(readout: bool) -> None:
     chosen = kept(model)
     expected = model(chosen.patches, chosen.selection)
     mask = chosen.selection.mask
-    dirty = chosen.patches.masked_fill(~mask[..., None, None, None], 255)
+    dirty = patches_of(chosen).masked_fill(~mask[..., None, None, None], 255)
     elsewhere = Selection(chosen.selection.indices.masked_fill(~mask, 77), mask, mask.float())
     got = model(dirty, elsewhere)
     torch.testing.assert_close(got.logits, expected.logits, rtol=0, atol=0)
@@ -61,11 +59,12 @@ def test_masked_patches_change_nothing(readout: bool) -> None:
 
 def test_masked_features_that_are_nan_change_nothing() -> None:
     model = build(FeatureProjector(6, dim=D)).train()
+    assert isinstance(model.aggregator, CrossAttentionTransformer)
     model.aggregator.eval()
     bags = [MemoryPatches(torch.randn(n, 6)) for n in (9, 2)]
     chosen = model.select(bags)
     expected = loss_of(model, chosen)
-    dirty = chosen.patches.masked_fill(~chosen.selection.mask[..., None], torch.nan)
+    dirty = patches_of(chosen).masked_fill(~chosen.selection.mask[..., None], torch.nan)
     got = loss_of(model, Selected(chosen.selection, dirty, None))
     torch.testing.assert_close(got, expected, rtol=0, atol=0)
     got.backward()
@@ -133,7 +132,7 @@ def test_the_readout_is_the_attention_weighted_sum_of_patch_scores() -> None:
     assert output.patch_logits is not None
     assert output.readout_logits is not None
     assert model.readout is not None
-    Y = model.readout.head(model.embed(chosen.patches, chosen.selection.mask))
+    Y = model.readout.head(model.embed(patches_of(chosen), chosen.selection.mask))
     a = output.attention[:, model.readout.token].mean(dim=1)
     mask = chosen.selection.mask
     for b in range(len(mask)):

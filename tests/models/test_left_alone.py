@@ -59,7 +59,7 @@ class EmbeddingsAlive(TorchDispatchMode):
     """Watches each tensor that looks like ``(n, WIDE)`` from its making to its end."""
 
     def __init__(self, alive: Alive) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.alive = alive
 
     def __torch_dispatch__(

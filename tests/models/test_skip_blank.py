@@ -65,6 +65,7 @@ def test_without_skip_blank_they_are_selected() -> None:
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_a_score_that_is_not_finite_is_an_error(value: float) -> None:
     net = model(skip_blank=True)
+    assert isinstance(net.aggregator, CrossAttentionTransformer)
     with torch.no_grad():
         net.aggregator.q.fill_(value)
     with pytest.raises(PatchError, match="are not finite numbers"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ def ragged() -> tuple[Tensor, Tensor]:
     return torch.randn(B, M, D, dtype=torch.float64), mask
 
 
-def transformer(**options: float) -> CrossAttentionTransformer:
+def transformer(**options: Any) -> CrossAttentionTransformer:
     """In float64, evaluation mode, with no parameter at a value that hides its use."""
     made = CrossAttentionTransformer(D, tokens=T, heads=H, **options).double().eval()
     for parameter in made.parameters():
@@ -32,6 +33,7 @@ def appendix_b(model: CrossAttentionTransformer, X: Tensor) -> tuple[Tensor, Ten
     """One image, all of its M patches there: token by token and head by head."""
     part = model.attention
     Wq, Wk, Wv, Wo = (w.weight.T for w in (part.query, part.key, part.value, part.out))
+    first, second = (layer for layer in model.mlp if isinstance(layer, nn.Linear))
     D_k = D // H
     tokens, attention = [], []
     for q in model.q:
@@ -45,8 +47,8 @@ def appendix_b(model: CrossAttentionTransformer, X: Tensor) -> tuple[Tensor, Ten
             attention.append(a)
         z = torch.cat(heads) @ Wo
         z = layer_norm(z + q, model.norm_attention)
-        hidden = (model.mlp[0].weight @ z + model.mlp[0].bias).clamp(min=0)
-        mlp = model.mlp[2].weight @ hidden + model.mlp[2].bias
+        hidden = (first.weight @ z + first.bias).clamp(min=0)
+        mlp = second.weight @ hidden + second.bias
         tokens.append(layer_norm(mlp + z, model.norm_mlp))
     return torch.stack(tokens), torch.stack(attention).view(T, H, -1)
 

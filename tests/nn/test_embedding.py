@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -105,7 +106,8 @@ class Untraceable(nn.Module):
         self.inner = thin_resnet(stages=1, channels=1, width=4)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.inner(x) * (2.0 if len(x.shape) == 4 and x.isfinite().all() else 1.0)
+        y: Tensor = self.inner(x)
+        return y * (2.0 if len(x.shape) == 4 and x.isfinite().all() else 1.0)
 
 
 def hooked() -> nn.Module:
@@ -150,7 +152,7 @@ class TracedWrong(nn.Module):
         super().__init__()
         self.conv, self.bn, self.crash = nn.Conv2d(1, 4, 2), nn.BatchNorm2d(4), crash
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Any) -> Tensor:
         if not isinstance(x, Tensor):
             x = x["image"] if self.crash else x * 2
         y: Tensor = self.bn(self.conv(x)).flatten(1)
@@ -168,7 +170,12 @@ def test_a_copy_is_compared_once() -> None:
     encoder = thin_resnet(stages=1, width=8, channels=1).eval()
     calls: list[int] = []
     plain = encoder.forward
-    encoder.forward = lambda x: (calls.append(len(x)), plain(x))[1]  # type: ignore[method-assign]
+
+    def counted(x: Tensor) -> Tensor:
+        calls.append(len(x))
+        return plain(x)
+
+    encoder.forward = counted  # type: ignore[method-assign]
     fast = SelectionEncoder(floats)
     patches = torch.randint(0, 255, (20, 1, 16, 16), dtype=torch.uint8)
     with evaluating(encoder):

@@ -84,7 +84,8 @@ def restated(state: dict[str, Tensor], depths: tuple[int, ...], x: Tensor) -> Te
 
     def norm(at: str, y: Tensor) -> Tensor:
         keys = ("running_mean", "running_var", "weight", "bias")
-        return F.batch_norm(y, *(state[f"{at}.{key}"] for key in keys))
+        mean, var, weight, bias = (state[f"{at}.{key}"] for key in keys)
+        return F.batch_norm(y, mean, var, weight, bias)
 
     def conv(at: str, y: Tensor, stride: int = 1) -> Tensor:
         weight = state[f"{at}.weight"]
@@ -151,6 +152,10 @@ def test_norm_standardizes_the_embeddings() -> None:
 def test_feature_projector_is_norm_linear_batch_norm_relu() -> None:
     encoder = FeatureProjector(6, dim=4).double().eval()
     _, linear, norm, _ = encoder.project
+    assert isinstance(linear, nn.Linear)
+    assert isinstance(norm, nn.BatchNorm1d)
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
     norm.running_mean.uniform_()
     norm.running_var.uniform_(0.5, 2)
     x = torch.randn(5, 6, dtype=torch.float64)

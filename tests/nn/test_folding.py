@@ -25,6 +25,8 @@ def lived_in(encoder: nn.Module) -> nn.Module:
         if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
             nn.init.uniform_(part.weight, 0.5, 2.0)
             nn.init.normal_(part.bias)
+            assert part.running_mean is not None
+            assert part.running_var is not None
             nn.init.normal_(part.running_mean)
             nn.init.uniform_(part.running_var, 0.5, 2.0)
     return encoder.double()
@@ -106,7 +108,8 @@ class Untraceable(nn.Module):
         self.conv, self.norm = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)
 
     def forward(self, x: Tensor) -> Tensor:
-        return (self.norm(self.conv(x)) * (2 if x.mean() > 0 else 3)).mean(dim=(2, 3))
+        y: Tensor = self.norm(self.conv(x))
+        return (y * (2 if x.mean() > 0 else 3)).mean(dim=(2, 3))
 
 
 def hooked() -> nn.Module:
@@ -133,7 +136,8 @@ class WithConstant(nn.Module):
         self.conv, self.norm = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.norm(self.conv(x - self.grey)).mean(dim=(2, 3))
+        y: Tensor = self.norm(self.conv(x - self.grey))
+        return y.mean(dim=(2, 3))
 
 
 def tied() -> nn.Module:

@@ -26,7 +26,9 @@ def test_head_is_one_linear_layer_by_default() -> None:
 def test_head_emits_logits_and_knows_its_activation() -> None:
     head = Head(D, C, activation=torch.sigmoid)
     x = torch.randn(B, D)
-    torch.testing.assert_close(head(x), x @ head[0].weight.T + head[0].bias)
+    (linear,) = head
+    assert isinstance(linear, nn.Linear)
+    torch.testing.assert_close(head(x), x @ linear.weight.T + linear.bias)
     assert head.activation is torch.sigmoid
 
 
@@ -36,8 +38,9 @@ def test_readout_is_the_attention_weighted_sum_of_patch_scores() -> None:
     patch_logits, image_logits = model(x, attention)
     for b in range(B):
         Y = [model.head(x_m) for x_m in x[b]]
-        a = sum(attention[b, model.token, h] for h in range(H)) / H
-        y = torch.sigmoid(sum(a_m * Y_m for a_m, Y_m in zip(a, Y, strict=True)))
+        a = sum((attention[b, model.token, h] for h in range(H)), torch.zeros(M)) / H
+        weighted = (a_m * Y_m for a_m, Y_m in zip(a, Y, strict=True))
+        y = torch.sigmoid(sum(weighted, torch.zeros(C)))
         torch.testing.assert_close(patch_logits[b], torch.stack(Y))
         torch.testing.assert_close(model.head.activation(image_logits[b]), y)
 

@@ -11,9 +11,8 @@ from ips.nn import evaluating
 
 def network() -> nn.Sequential:
     """In training mode, but for a frozen BatchNorm in the middle of it."""
-    made = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.BatchNorm1d(2), nn.Dropout(0.5)))
-    made[1][0].eval()
-    return made
+    frozen = nn.BatchNorm1d(2).eval()
+    return nn.Sequential(nn.Linear(2, 2), nn.Sequential(frozen, nn.Dropout(0.5)))
 
 
 def flags(module: nn.Module) -> list[bool]:

@@ -6,11 +6,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from ips.errors import ConfigError
 from ips.nn import FeatureProjector, ResNet, resnet18, resnet50, thin_resnet
@@ -19,7 +20,7 @@ from ips.nn.weights import is_name, load_weights, normalisation
 State = dict[str, Tensor]
 
 
-def encoder(**options: int | bool) -> ResNet:
+def encoder(**options: Any) -> ResNet:
     return resnet18(**{"stages": 2, "width": 4, **options})
 
 
@@ -56,11 +57,13 @@ def test_files_from_before_batch_norms_counted_batches_load(tmp_path: Path) -> N
     state = {n: t for n, t in published().items() if not n.endswith("num_batches_tracked")}
     target = encoder()
     load_weights(target, write(tmp_path / "weights.pth", state))
+    assert target.bn1.running_var is not None
     assert torch.equal(target.bn1.running_var, state["bn1.running_var"])
 
 
 def test_the_norm_over_the_embedding_stays_as_it_is(tmp_path: Path) -> None:
     target = encoder(norm=True)
+    assert isinstance(target.norm, nn.BatchNorm1d)
     target.norm.weight.data.fill_(3.0)
     load_weights(target, write(tmp_path / "weights.pth", published()))
     assert target.norm.weight.eq(3.0).all()

@@ -97,9 +97,10 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 def choose(mode: str, case: Case) -> Selection:
-    return getattr(selection, mode)(
+    chosen: Selection = getattr(selection, mode)(
         case.logits, keep=case.keep, chunk=case.chunk, mask=case.mask, order=case.order
     )
+    return chosen
 
 
 @pytest.mark.parametrize("mode", MODES)
