@@ -58,7 +58,8 @@ def test_a_path_without_a_file_is_an_error(tmp_path: Path) -> None:
 
 
 def test_data_is_synced_before_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, events = tmp_path / "a.txt", []
+    path = tmp_path / "a.txt"
+    events: list[tuple[str, object]] = []
     sync, rename = os.fsync, Path.replace
 
     def fsync(number: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,9 @@ def reduced(pixels: Pixels, by: int) -> Pixels:
     return np.ascontiguousarray(pixels[::by, ::by])
 
 
-def write_tiff(path: Path, levels: list[Pixels], *, sub: bool = False, **options: Any) -> Path:
+def write_tiff(
+    path: Path, levels: Sequence[npt.NDArray[Any]], *, sub: bool = False, **options: Any
+) -> Path:
     """A tiled TIFF whose further levels are SubIFDs or pages."""
     settings = {"photometric": "rgb", "tile": (32, 48), "compression": "deflate"} | options
     big = settings.pop("bigtiff", False)
@@ -40,8 +42,7 @@ def write_tiff(path: Path, levels: list[Pixels], *, sub: bool = False, **options
 
 
 def write_svs(path: Path, levels: list[Pixels]) -> Path:
-    settings = {"tile": (64, 64), "metadata": None, "description": APERIO}
-    return write_tiff(path, levels, **settings)
+    return write_tiff(path, levels, tile=(64, 64), metadata=None, description=APERIO)
 
 
 def _png(folder: Path, pixels: Pixels) -> Image:

@@ -239,7 +239,7 @@ def test_levels_padded_to_whole_tiles(tmp_path: Path) -> None:
     write_tiff(path, levels, photometric="minisblack", tile=(64, 64))
     image = open_image(path)
     assert image.level_dimensions == ((320, 448), (160, 224), (80, 112), (40, 56))
-    assert image.level_downsamples == (1, 2, 4, 8)
+    assert image.level_downsamples == (1.0, 2.0, 4.0, 8.0)
     for level, by in enumerate((1, 2, 4, 8)):
         width, height = image.level_dimensions[level]
         region = image.read_region((0, 0), level, (width, height))

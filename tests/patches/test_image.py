@@ -15,7 +15,7 @@ import torch
 from PIL import Image as PILImage
 
 from ips.errors import ImageError, PatchError
-from ips.images import open_image
+from ips.images import TiffImage, open_image
 from ips.images.tile_cache import TileCache
 from ips.patches.image import ImagePatches
 from ips.patches.opening import open_patches
@@ -127,6 +127,7 @@ def test_level_and_its_mpp(
 ) -> None:
     source = write(tmp_path, picture, kind)
     patches = open_patches(source, patch_size=20, stride=13, edge=edge, **asked)
+    assert isinstance(patches, ImagePatches)
     assert patches.extent == 40
     np.testing.assert_array_equal(patches.coords, patches.grid.coords * 2)
     assert (patches.grid.width, patches.grid.height) == (WIDTH // 2, HEIGHT // 2)
@@ -139,9 +140,10 @@ def test_level_and_its_mpp(
     [({"mpp": 0.8}, 1.6, 1), ({"mpp": 1.5}, 3, 2), ({"magnification": 5}, 4, 2)],
 )
 def test_resampled_patches(
-    tmp_path: Path, picture: Pixels, asked: dict[str, float], downsample: float, base: int
+    tmp_path: Path, picture: Pixels, asked: dict[str, Any], downsample: float, base: int
 ) -> None:
     patches = open_patches(write(tmp_path, picture, "slide"), patch_size=9, stride=7, **asked)
+    assert isinstance(patches, ImagePatches)
     assert patches.extent == round(9 * downsample)
     assert (patches.grid.width, patches.grid.height) == (
         int(WIDTH / downsample),
@@ -174,14 +176,21 @@ def test_each_tile_is_decoded_once(
     get = TileCache.get
 
     def spy(self: TileCache, key: Any, decode: Any) -> Pixels:
-        return get(self, key, lambda: missed.append(key) or decode())
+        def counted() -> Any:
+            missed.append(key)
+            return decode()
+
+        return get(self, key, counted)
 
     monkeypatch.setattr(TileCache, "get", spy)
     patches = open_patches(write(tmp_path, picture, "tiled"), patch_size=16)
     patches.read([0])
-    patches.image._handle.cache.limit = 32 * 32 * 3  # a single tile
+    assert isinstance(patches, ImagePatches)
+    assert isinstance(patches.image, TiffImage)
+    cache = patches.image._handle.cache
+    cache.limit = 32 * 32 * 3  # a single tile
     missed.clear()
-    patches.image._handle.cache._tiles.clear()
+    cache._tiles.clear()
     patches.read(np.random.default_rng(0).permutation(len(patches)))
     assert len(missed) == len(set(missed)) == 20
 

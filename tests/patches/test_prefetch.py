@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 import torch
@@ -73,6 +73,7 @@ def test_no_more_than_the_blocks_ahead_are_read(ahead: int) -> None:
 def test_the_next_blocks_are_read_while_the_caller_works() -> None:
     source = Watched(40)
     blocks = prefetch(source, size=2, device=CPU, ahead=2)
+    assert isinstance(blocks, Generator)
     next(blocks)
     for _ in range(3):  # the block in hand and two ahead, with no further call
         assert source.started.acquire(timeout=60)

@@ -95,7 +95,7 @@ class TestImage(PatchSourceConformance):
 class TestFeatureFile(PatchSourceConformance):
     @pytest.fixture(params=list(LAYOUTS))
     def layout(self, request: pytest.FixtureRequest) -> str:
-        return request.param
+        return str(request.param)
 
     @pytest.fixture
     def source(self, layout: str, tmp_path: Path) -> Iterator[PatchSource]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ips.data.synthetic.scene import ScenePatches
 from ips.errors import PatchError
-from ips.patches import Grid, Indices, MemoryPatches, open_patches, thumbnail
+from ips.patches import Grid, ImagePatches, Indices, MemoryPatches, open_patches, thumbnail
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -58,7 +58,7 @@ def test_thumbnail_of_an_image_is_its_average(
     source = open_patches(picture if kind == "array" else path, patch_size=20)
     view = source.parts[0].thumbnail(45)
     assert view.scale == 0.25
-    assert view.offset == (0, 0)
+    assert view.offset == (0.0, 0.0)
     np.testing.assert_allclose(view.pixels, averaged(picture, 4), atol=1)  # whole numbers
 
 
@@ -79,6 +79,7 @@ def test_thumbnail_reads_small_blocks_of_the_coarsest_sufficient_level(
     source = open_patches(path, patch_size=64)
     monkeypatch.setattr(thumbnail, "BLOCK", 10_000)
     asked: list[tuple[int, int]] = []
+    assert isinstance(source, ImagePatches)
     read_region = source.image.read_region
 
     def watched(location: tuple[int, int], level: int, size: tuple[int, int]) -> Pixels:
@@ -98,9 +99,10 @@ def test_thumbnail_reads_small_blocks_of_the_coarsest_sufficient_level(
 
 def test_thumbnail_starts_where_the_scanned_part_does(picture: Pixels) -> None:
     source = open_patches(picture, patch_size=20)
+    assert isinstance(source, ImagePatches)
     source.image.bounds = (60, 40, 80, 40)
     view = source.parts[0].thumbnail(40)
-    assert view.offset == (60, 40)
+    assert view.offset == (60.0, 40.0)
     np.testing.assert_allclose(view.pixels, averaged(picture[40:80, 60:140], 2), atol=1)
 
 
@@ -123,7 +125,7 @@ def test_thumbnail_of_patches_reads_few_at_a_time(
     source = Counted(everything, coords=grid.coords + np.array([1000, 500]))
     monkeypatch.setattr(thumbnail, "BLOCK", 16 * 5 * 1200)
     view = source.parts[0].thumbnail(45)
-    assert view.offset == (1000, 500)
+    assert view.offset == (1000.0, 500.0)
     np.testing.assert_allclose(view.pixels, averaged(picture, 4), atol=1)
     assert source.most == 5
 
