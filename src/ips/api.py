@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
     from ips.bench.memory import bench_memory
     from ips.bench.read import bench_read
-    from ips.bench.selection import bench_selection
-    from ips.bench.step import bench_step
+    from ips.bench.speed import bench_selection, bench_step
     from ips.config import Config
     from ips.explain import Explanation
     from ips.predictor import Predictor
@@ -63,8 +62,8 @@ __all__ = [
 _MODULES = {
     "bench_memory": "ips.bench.memory",
     "bench_read": "ips.bench.read",
-    "bench_selection": "ips.bench.selection",
-    "bench_step": "ips.bench.step",
+    "bench_selection": "ips.bench.speed",
+    "bench_step": "ips.bench.speed",
     "pretrain": "ips.pretraining.train",
 }
 

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from ips.bench.baseline import PaperIPS
 from ips.bench.cases import briefly_trained, mnist_net, projector_net
-from ips.bench.comparison import compare_selections
-from ips.bench.selection import embed_every_patch
+from ips.bench.comparison import compare_selections, embed_every_patch
 from ips.errors import ConfigError
 from ips.models import IPSNet
 from ips.nn import GatedAttention, Head, resnet18

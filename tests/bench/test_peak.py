@@ -14,7 +14,7 @@ from ips.bench.features import Bag, measure_arm
 from ips.bench.memory import _images
 from ips.bench.memory_step import measure_step
 from ips.bench.peak import Peak, peak_memory, run_in_new_process
-from ips.errors import ConfigError, IPSError
+from ips.errors import IPSError
 
 MB = 1_000_000
 
@@ -48,8 +48,3 @@ def test_a_lazy_step_needs_less_memory_than_a_cnn(tmp_path: Path) -> None:
     peaks = {arm: run_in_new_process(measure_step, arm, paths, 4, 16) for arm in ("lazy", "cnn")}
     assert peaks["cnn"].above > 2 * 4 * 16 * 300**2  # the activations of the first layer
     assert peaks["lazy"].above < peaks["cnn"].above / 2
-
-
-def test_an_unknown_arm_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no arm greedy"):
-        measure_step("greedy", [], 4, 16)

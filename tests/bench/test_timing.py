@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ips.bench import timing
-from ips.bench.timing import Clock, Ratio, paired_ratio, run_alternating
+from ips.bench.timing import Clock, Ratio, Timings, run_alternating
 
 CPU = torch.device("cpu")
 
@@ -73,8 +73,10 @@ def test_arms_run_in_alternating_order() -> None:
     assert "".join(calls) == "AB" + "AB" + "BA" + "AB"
 
 
-def test_paired_ratio() -> None:
-    assert paired_ratio([2.0, 9.0, 4.0], [1.0, 3.0, 1.0]) == Ratio(median=3.0, min=2.0, max=4.0)
-    assert str(Ratio(median=3.0, min=2.0, max=4.0)) == "3.00 (2.00–4.00)"
+def test_ratio_pairs_the_rounds() -> None:
+    timings = Timings({"slow": [2.0, 9.0, 4.0], "fast": [1.0, 3.0, 1.0], "cut": [1.0]}, {}, {})
+    ratio = timings.ratio("fast", to="slow")
+    assert ratio == Ratio(median=3.0, min=2.0, max=4.0)
+    assert str(ratio) == "3.00 (2.00–4.00)"
     with pytest.raises(ValueError, match="shorter"):
-        paired_ratio([1.0, 2.0], [1.0])
+        timings.ratio("cut", to="slow")

@@ -7,9 +7,8 @@
     timing.py         run arms alternately, ratios of paired times
     peak.py           peak memory of a new process
     comparison.py     compare arms: time, and the patches they select
-    selection.py      benchmark of the select step
+    speed.py          benchmarks of the select step and of a training step
     features.py       the select step on stored features: time and memory
-    step.py           benchmark of a whole training step
     memory.py         benchmark of a training step's memory against the image size
     memory_step.py    that training step, as a new process runs it
     read.py           benchmark of the image readers

@@ -6,14 +6,20 @@ Letters: B images, M patches kept.
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
+from ips.bench.baseline import PaperIPS
+from ips.bench.cases import Case
 from ips.bench.timing import Log, run_alternating
+from ips.nn import embedding
 from ips.patches import PatchSource
 
 
@@ -53,11 +59,11 @@ def compare_selections(first: Tensor, second: Tensor, sources: Sequence[PatchSou
         equal += not only_a and not only_b
         different += len(only_a)
         if only_a and only_b:
-            contents = [bytes(patch.numpy()) for patch in source.read(only_b).cpu()]
-            for patch in source.read(only_a).cpu():
-                if (content := bytes(patch.numpy())) in contents:
-                    contents.remove(content)
-                    same_content += 1
+            contents_a, contents_b = (
+                Counter(pixels.numpy().tobytes() for pixels in source.read(only).cpu())
+                for only in (only_a, only_b)
+            )
+            same_content += (contents_a & contents_b).total()
     return Agreement(len(sources), equal, first.numel(), different, same_content)
 
 
@@ -88,6 +94,33 @@ def compare_arms(
             arm: compare_selections(selected["baseline"], selected[arm], sources) for arm in others
         },
     }
+
+
+def compare_select_step(
+    case: Case, *, rounds: int, device: torch.device, log: Log
+) -> dict[str, Any]:
+    """Compare the select step with that of the baseline."""
+    paper = PaperIPS(case.net)
+    batch = paper.load(case.sources)  # loading is not timed, as in Appendix D.7
+
+    def ours() -> Tensor:
+        return case.net.select(case.sources, load=case.load, seed=0).selection.indices
+
+    def without_reuse() -> Tensor:
+        with embed_every_patch():
+            return ours()
+
+    arms = {"baseline": lambda: paper.select(batch, seed=0).indices, "ours": ours}
+    if case.name == "megapixel-mnist":  # where many patches are equal
+        arms["ours, without embed-once"] = without_reuse
+    return compare_arms(
+        case.name, case.settings, arms, case.sources, rounds=rounds, device=device, log=log
+    )
+
+
+def embed_every_patch() -> AbstractContextManager[object]:
+    """Embed equal patches again and again, to measure selection without embed-once."""
+    return patch.object(embedding, "PROBE", 0)
 
 
 def table_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:

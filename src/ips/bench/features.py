@@ -6,18 +6,16 @@ Letters: N rows of the bag, D_in features of a row, M kept, I per step.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ips.bench.baseline import PaperIPS
-from ips.bench.cases import briefly_trained, projector_net
-from ips.bench.comparison import compare_arms
+from ips.bench.cases import Case, briefly_trained, projector_net
+from ips.bench.comparison import compare_select_step
 from ips.bench.peak import Peak, peak_memory, run_in_new_process
 from ips.bench.timing import Log
 from ips.models import IPSNet
@@ -46,20 +44,12 @@ def compare_on_features(
     with tempfile.TemporaryDirectory(prefix="ips-bench-") as folder:
         path = Path(folder) / "slide.h5"
         _write(path, bag)
-        source = open_features(path)
-        net = _model(bag, device)
-        paper = PaperIPS(net)
-        batch = paper.load([source])  # (1, N, D_in)
-        arms: dict[str, Callable[[], Tensor]] = {
-            "baseline": lambda: paper.select(batch, seed=0).indices,
-            "ours": lambda: net.select([source], load="lazy", seed=0).selection.indices,
-        }
         settings = asdict(bag) | {"stored": "float16"}
-        result = compare_arms(
-            "features", settings, arms, [source], rounds=rounds, device=device, log=log
-        )
+        net, sources = _model(bag, device), [open_features(path)]
+        case = Case("features", settings, net, sources, labels={}, load="lazy")
+        result = compare_select_step(case, rounds=rounds, device=device, log=log)
         peaks = {}
-        for arm in arms:
+        for arm in ("baseline", "ours"):
             peaks[arm] = run_in_new_process(measure_arm, arm, path, bag)
             log(f"memory, {arm}: {peaks[arm].above / 1e6:.0f} MB above its start")
     bag_bytes = bag.rows * bag.inputs * 4
@@ -80,21 +70,22 @@ def measure_arm(arm: str, path: Path, bag: Bag) -> Peak:
     """Memory of one selection on the CPU, including opening the file."""
     net = _model(bag, torch.device("cpu"))  # its brief training loads all libraries
 
-    def baseline() -> None:
-        paper = PaperIPS(net)
-        paper.select(paper.load([open_features(path)]), seed=0)
+    def select() -> None:
+        source = open_features(path)
+        if arm == "ours":
+            net.select([source], load="lazy", seed=0)
+        else:
+            paper = PaperIPS(net)
+            paper.select(paper.load([source]), seed=0)
 
-    def ours() -> None:
-        net.select([open_features(path)], load="lazy", seed=0)
-
-    return peak_memory({"baseline": baseline, "ours": ours}[arm])
+    return peak_memory(select)
 
 
 def _model(bag: Bag, device: torch.device) -> IPSNet:
     net = projector_net(inputs=bag.inputs, dim=bag.dim, keep=bag.keep, chunk=bag.chunk)
     features = torch.randn(64, bag.inputs, generator=torch.Generator().manual_seed(1))
     sources = [MemoryPatches(part) for part in features.split(32)]
-    return briefly_trained(net.to(device), sources, {"tumour": torch.tensor([0, 1])}, steps=4)
+    return briefly_trained(net.to(device), sources, {"tumour": torch.tensor([0, 1])})
 
 
 def _write(path: Path, bag: Bag) -> None:

@@ -5,17 +5,18 @@ Letters: B images.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from ips.bench.cases import mnist_net, train_step, update_weights
+from ips.bench.cases import ips_forward, mnist_net, training_step
 from ips.bench.peak import Peak, peak_memory
 from ips.data.synthetic.megapixel_mnist import TASKS
-from ips.errors import ConfigError
 from ips.images import open_image
-from ips.models import LOADS
+from ips.models import Load
 from ips.nn import resnet18
 from ips.patches import open_patches
 
@@ -24,39 +25,34 @@ def measure_step(arm: str, paths: list[Path], keep: int, width: int) -> Peak:
     """Memory of one step, from opening the B files to updating the weights.
 
     Args:
-        arm: how IPS loads its patches, or ``cnn``.
+        arm: how IPS loads its patches, or ``cnn``: the encoder on whole images with a linear head
+            for all tasks (the baseline of Sect. 4).
         paths: image files.
         keep: M, and I.
         width: channels of the encoder's first stage.
     """
-    labels = _labels(len(paths))
+    # Arbitrary labels: the memory of a step does not depend on them.
+    labels = {
+        task: torch.zeros(len(paths), n) if kind == "multilabel" else torch.zeros(len(paths)).long()
+        for task, (kind, n) in TASKS.items()
+    }
     if arm == "cnn":
-        return _measure_cnn(paths, labels, width)
-    load = next((load for load in LOADS if load == arm), None)
-    if load is None:
-        raise ConfigError(f"there is no arm {arm}: use {', '.join(LOADS)} or cnn")
+        sizes = [classes for _, classes in TASKS.values()]
+        encoder = resnet18(stages=2, width=width, channels=1)
+        cnn = nn.Sequential(encoder, nn.Linear(2 * width, sum(sizes)))
+
+        def forward(_: int) -> tuple[Tensor, Mapping[str, Tensor]]:
+            logits = cnn(_read_images(paths))  # (B, classes of all tasks)
+            return torch.empty(0), dict(zip(TASKS, logits.split(sizes, dim=1), strict=True))
+
+        return peak_memory(training_step(cnn, forward, labels))
     net = mnist_net(keep=keep, chunk=keep, width=width)
-    optimizer = torch.optim.AdamW(net.parameters())
 
-    def ips_step() -> None:
+    def ips(seed: int) -> tuple[Tensor, Mapping[str, Tensor]]:
         sources = [open_patches(path, patch_size=50) for path in paths]
-        train_step(net, optimizer, sources, labels, seed=0, load=load)
+        return ips_forward(net, sources, load=cast(Load, arm))(seed)
 
-    return peak_memory(ips_step)
-
-
-def _measure_cnn(paths: list[Path], labels: dict[str, Tensor], width: int) -> Peak:
-    """The encoder on whole images with a linear head for all tasks (the baseline of Sect. 4)."""
-    sizes = [classes for _, classes in TASKS.values()]
-    encoder = resnet18(stages=2, width=width, channels=1)
-    cnn = nn.Sequential(encoder, nn.Linear(2 * width, sum(sizes)))
-    optimizer = torch.optim.AdamW(cnn.parameters())
-
-    def step() -> None:
-        logits = cnn(_read_images(paths)).split(sizes, dim=1)
-        update_weights(optimizer, dict(zip(TASKS, logits, strict=True)), labels)
-
-    return peak_memory(step)
+    return peak_memory(training_step(net, ips, labels))
 
 
 def _read_images(paths: list[Path]) -> Tensor:
@@ -69,11 +65,3 @@ def _read_images(paths: list[Path]) -> Tensor:
         image.copy_(torch.from_numpy(pixels).squeeze(-1)).div_(255)
         file.close()
     return images
-
-
-def _labels(count: int) -> dict[str, Tensor]:
-    """Arbitrary labels: the memory of a step does not depend on them."""
-    return {
-        task: torch.zeros(count, classes) if kind == "multilabel" else torch.zeros(count).long()
-        for task, (kind, classes) in TASKS.items()
-    }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from PIL import Image as PILImage
 from torch import Tensor
 
 from ips.bench.cases import multiscale_noise
-from ips.bench.figures import grouped_bars
+from ips.bench.figures import rate_bars
 from ips.bench.report import Report
 from ips.bench.timing import Log, ignore, run_alternating
 from ips.images import Image, open_image
@@ -23,7 +25,6 @@ from ips.images.slide import SlideImage
 from ips.nn import evaluating, resnet18
 from ips.patches import ImagePatches, PatchSource, prefetch
 
-READERS = ("tiled TIFF", "TIFF in strips", "PNG", "npy", "OpenSlide")
 ORDERS = ("file order", "shuffled", "half overlapping")
 _BLOCK = 64  # patches per read
 _CPU = torch.device("cpu")
@@ -58,7 +59,7 @@ def bench_read(
                 order: timings.results[f"{reader}, {order}"] / timings.median(f"{reader}, {order}")
                 for order in ORDERS
             }
-            for reader in READERS
+            for reader in openers
         }
         gain = prefetch_gain(openers["tiled TIFF"], patch, rounds=rounds, quick=quick, log=log)
     return Report(
@@ -75,29 +76,26 @@ def bench_read(
         header=("reader", *(f"{order}, patches/s" for order in ORDERS)),
         rows=[(name, *(f"{r:,.0f}" for r in orders.values())) for name, orders in rates.items()],
         notes=[f"prefetching: {gain['ratio']} times as fast as reading, then embedding"],
-        figure=grouped_bars(
-            rates,
-            title=f"Reading patches of {patch} px from {side:,} px",
-            unit="patches per second",
-        ),
+        figure=rate_bars(rates, title=f"Reading patches of {patch} px from {side:,} px"),
     )
 
 
 def _write_files(folder: Path, side: int) -> dict[str, Callable[[], Image]]:
     """Write the same picture in each format; returns functions that open it."""
-    pixels = multiscale_noise(1, height=side, width=side)[0].permute(1, 2, 0).numpy()  # (h, w, 3)
-    pixels = np.ascontiguousarray(pixels)
+    picture = multiscale_noise(1, height=side, width=side)[0].permute(1, 2, 0)  # (h, w, 3)
+    pixels = picture.contiguous().numpy()
     tiled, strips = folder / "tiled.tif", folder / "strips.tif"
+    png, npy = folder / "picture.png", folder / "picture.npy"
     options = {"compression": "deflate", "photometric": "rgb"}
     tifffile.imwrite(tiled, pixels, tile=(256, 256), **options)
     tifffile.imwrite(strips, pixels, rowsperstrip=16, **options)
-    PILImage.fromarray(pixels).save(folder / "picture.png")
-    np.save(folder / "picture.npy", pixels)
+    PILImage.fromarray(pixels).save(png)
+    np.save(npy, pixels)
     return {
         "tiled TIFF": partial(open_image, tiled),
         "TIFF in strips": partial(open_image, strips),
-        "PNG": partial(open_image, folder / "picture.png"),
-        "npy": partial(open_image, folder / "picture.npy"),
+        "PNG": partial(open_image, png),
+        "npy": partial(open_image, npy),
         "OpenSlide": partial(SlideImage, tiled),
     }
 
@@ -120,24 +118,21 @@ def prefetch_gain(
     """Time reading, embedding, one after the other, and both at once with `prefetch`."""
     encoder = resnet18(stages=1 if quick else 2, width=16)
 
-    def run(blocks: Callable[[PatchSource], Iterator[Tensor]], embed: bool) -> None:
+    def run(blocks: Callable[[PatchSource], Iterable[Tensor]], embed: bool) -> None:
         with ImagePatches(opener(), patch_size=patch) as source, evaluating(encoder):
             for patches in blocks(source):
                 if embed:
                     encoder(patches.float() / 255)
 
-    def same_block(source: PatchSource) -> Iterator[Tensor]:
+    def same_block(source: PatchSource) -> Iterable[Tensor]:
         block = source.read(range(min(_BLOCK, len(source))))
-        for _ in range(0, len(source), _BLOCK):
-            yield block
+        return repeat(block, math.ceil(len(source) / _BLOCK))
 
-    def read_blocks(source: PatchSource) -> Iterator[Tensor]:
-        for block in torch.arange(len(source)).split(_BLOCK):
-            yield source.read(block)
+    def read_blocks(source: PatchSource) -> Iterable[Tensor]:
+        return map(source.read, torch.arange(len(source)).split(_BLOCK))
 
-    def prefetch_blocks(source: PatchSource) -> Iterator[Tensor]:
-        for _, patches in prefetch(source, size=_BLOCK, device=_CPU):
-            yield patches
+    def prefetch_blocks(source: PatchSource) -> Iterable[Tensor]:
+        return (patches for _, patches in prefetch(source, size=_BLOCK, device=_CPU))
 
     arms = {
         "read only": partial(run, read_blocks, False),

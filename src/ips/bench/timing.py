@@ -73,7 +73,7 @@ class Timings(Generic[Result]):
     Attributes:
         seconds: per arm, one value per round.
         vram: per arm, peak bytes on the GPU; empty on a CPU.
-        results: per arm, the value that its warm-up returned.
+        results: per arm, the return value of its warm-up.
     """
 
     seconds: dict[str, list[float]]
@@ -82,21 +82,13 @@ class Timings(Generic[Result]):
 
     def ratio(self, arm: str, *, to: str) -> Ratio:
         """How many times longer ``to`` takes than ``arm``, round by round."""
-        return paired_ratio(self.seconds[to], self.seconds[arm])
+        pairs = zip(self.seconds[to], self.seconds[arm], strict=True)
+        ratios = [slow / fast for slow, fast in pairs]
+        return Ratio(median=statistics.median(ratios), min=min(ratios), max=max(ratios))
 
     def median(self, arm: str) -> float:
         """Median seconds of a round."""
         return statistics.median(self.seconds[arm])
-
-
-def paired_ratio(slow: list[float], fast: list[float]) -> Ratio:
-    """Ratio of two lists of times that were measured in the same rounds.
-
-    >>> paired_ratio([4.0, 6.0, 9.0], [2.0, 2.0, 3.0])
-    Ratio(median=3.0, min=2.0, max=3.0)
-    """
-    ratios = [a / b for a, b in zip(slow, fast, strict=True)]
-    return Ratio(median=statistics.median(ratios), min=min(ratios), max=max(ratios))
 
 
 def run_alternating(

@@ -51,7 +51,7 @@ def selection(
     device: Device = None,
 ) -> None:
     """Measure the selection step: speed, and whether it selects the same patches."""
-    from ips.bench.selection import CASES
+    from ips.bench.speed import CASES
 
     report = api.bench_selection(
         case or CASES, rounds=rounds, batch=batch, device=device, quick=quick, log=print_message

@@ -19,7 +19,7 @@ from ips.nn.repeats import distinct
 # Activations of about this many pixels fit into the cache of a CPU; a GPU needs far more at a time.
 _PIXELS = {"cpu": 320_000, "cuda": 10_000_000}
 _ROWS = {"cpu": 1_024, "cuda": 16_384}
-_PROBE = 256  # patches to embed before deciding whether to search for equal ones
+PROBE = 256  # patches to embed before deciding whether to search for equal ones
 _REMEMBERED = 8  # repeated patches whose embeddings are kept for the next block
 
 
@@ -104,7 +104,7 @@ class EmbeddingPass:
 
     def __call__(self, patches: Tensor) -> Tensor:
         """Embed ``(n, ...)`` patches as ``(n, D)``."""
-        worthwhile = self._seen < _PROBE or self._embedded < 0.9 * self._seen
+        worthwhile = self._seen < PROBE or self._embedded < 0.9 * self._seen
         if patches.dtype != torch.uint8 or not worthwhile:
             return self._encode(patches)
         known = 0

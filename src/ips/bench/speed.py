@@ -1,23 +1,19 @@
-"""Benchmark of the select step: speed against the baseline, and agreement with it."""
+"""Benchmarks of the select step and of a whole training step against the baseline."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
-from unittest.mock import patch
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from ips.bench.baseline import PaperIPS
-from ips.bench.cases import Case, dense_case, megapixel_mnist_case
-from ips.bench.comparison import compare_arms, table_rows
+from ips.bench.cases import dense_case, ips_forward, megapixel_mnist_case, training_step
+from ips.bench.comparison import compare_arms, compare_select_step, table_rows
 from ips.bench.features import compare_on_features
 from ips.bench.figures import ratio_bars
 from ips.bench.report import Report, report_name
 from ips.bench.timing import Log, ignore, pick_device
-from ips.nn import embedding
 
 CASES = ("megapixel-mnist", "dense", "features")
 
@@ -50,7 +46,7 @@ def bench_selection(
         else:
             build = dense_case if name == "dense" else megapixel_mnist_case
             case = build(batch=batch, device=device, quick=quick)
-            result = _compare(case, rounds=rounds, device=device, log=log)
+            result = compare_select_step(case, rounds=rounds, device=device, log=log)
         results.append(result)
     return Report(
         name=report_name("selection", cases, of=CASES),
@@ -64,35 +60,47 @@ def bench_selection(
     )
 
 
-def _compare(case: Case, *, rounds: int, device: torch.device, log: Log) -> dict[str, Any]:
+def bench_step(
+    *,
+    rounds: int = 3,
+    batch: int = 16,
+    device: torch.device | str | None = None,
+    quick: bool = False,
+    log: Log = ignore,
+) -> Report:
+    """Measure selection, forward, backward and AdamW on megapixel MNIST at 1,500 px.
+
+    The arms start from the same weights and see the same batch. After the first update their
+    weights differ by rounding, so the selections are compared at the untimed first step.
+
+    Args:
+        rounds, device, quick, log: see `bench_selection`.
+        batch: number of images in a step.
+    """
+    device = pick_device(device)
+    log("megapixel-mnist: preparing")
+    case = megapixel_mnist_case(batch=batch, device=device, quick=quick)
     paper = PaperIPS(case.net)
-    batch = paper.load(case.sources)  # loading is not timed, as in Appendix D.7
+    patches = paper.load(case.sources)
 
-    def ours() -> Tensor:
-        return case.net.select(case.sources, seed=0).selection.indices
+    def baseline(seed: int) -> tuple[Tensor, Mapping[str, Tensor]]:
+        kept = paper.select(patches, seed=seed)
+        return kept.indices, paper(kept)
 
-    def without_reuse() -> Tensor:
-        with embed_every_patch():
-            return ours()
-
-    arms: dict[str, Callable[[], Tensor]] = {
-        "baseline": lambda: paper.select(batch, seed=0).indices,
-        "ours": ours,
+    arms = {
+        "baseline": training_step(paper, baseline, case.labels),
+        "ours": training_step(case.net, ips_forward(case.net, case.sources), case.labels),
     }
-    if case.name == "megapixel-mnist":  # where many patches are equal
-        arms["ours, without embed-once"] = without_reuse
-    return compare_arms(
+    result = compare_arms(
         case.name, case.settings, arms, case.sources, rounds=rounds, device=device, log=log
     )
-
-
-class _EveryPatch(embedding.EmbeddingPass):
-    def __call__(self, patches: Tensor) -> Tensor:
-        return self._encode(patches)
-
-
-@contextmanager
-def embed_every_patch() -> Iterator[None]:
-    """Embed equal patches again and again, to measure selection without embed-once."""
-    with patch.object(embedding, "EmbeddingPass", _EveryPatch):
-        yield
+    return Report(
+        name="step",
+        data={"rounds": rounds, "cases": [result]},
+        device=device,
+        quick=quick,
+        header=("arm", "median s", "times the baseline's speed"),
+        rows=[row[1:4] for row in table_rows(result)],
+        notes=[f"first step: {result['agreement']['ours']}"],
+        figure=ratio_bars([result], title="Training step: speed relative to the baseline"),
+    )
