@@ -51,6 +51,13 @@ def class_colours(patches: Sequence[tuple[list[int], list[float]]]) -> dict[int,
     return {label: rgb(PALETTE[i]) for i, label in enumerate(chosen)}
 
 
+def class_name(names: Sequence[str] | None, label: int) -> str:
+    """Name of a class of patches, or of all classes without a colour of their own."""
+    if label == OTHER:
+        return "other"
+    return str(label) if names is None else names[label]
+
+
 def ink_on(colour: Colour) -> str:
     """The text colour that can be read on a background of ``colour``: dark or white."""
     r, g, b = colour

@@ -53,6 +53,12 @@ class Explanation(Prediction):
         scores: Floats = self.patch_probabilities.detach().double().cpu().numpy()
         return scores
 
+    @property
+    def patch_labels(self) -> list[int] | None:
+        """The most probable class of each selected patch; None without a read-out."""
+        scores = self.patch_scores
+        return None if scores is None else scores.argmax(axis=1).tolist()
+
     def map(self, task: str | None = None) -> AttentionMap:
         """The attention of a task as a raster over the image; the mean over tasks by default."""
         values = self.mean_attention if task is None else self.all_attention[task]
@@ -73,9 +79,9 @@ class Explanation(Prediction):
         return {"type": "FeatureCollection", "features": list(features)}
 
     def _png(self) -> bytes:
-        from ips.explain.figures.overlay import overlay_png
+        from ips.explain.figures.overlay import overlay_page
 
-        png = overlay_png(self)
+        png = overlay_page(self).png()
         self.source.close()  # otherwise a decoded image would stay in memory
         return png
 

@@ -9,7 +9,7 @@ from ips.annotations import write_geojson
 from ips.errors import ConfigError
 from ips.explain.explanation import Explanation
 from ips.explain.figures.attention import draw_attention
-from ips.explain.figures.overlay import draw_overlay
+from ips.explain.figures.overlay import overlay_page
 from ips.explain.figures.top_patches import draw_top_patches
 from ips.explain.geojson import patch_features
 from ips.explain.map_tiff import write_map_tiff
@@ -36,7 +36,7 @@ def write_explanation(
 
     Args:
         folder: existing folder to write into.
-        explanation: the explanation to write.
+        explanation: the explanation.
         stem: beginning of every file name; `ENDINGS` has the rest.
         top: number of patches in the gallery.
         task: task whose attention the TIFF shows; the mean over tasks by default.
@@ -55,7 +55,7 @@ def write_explanation(
 
     write_patches(table, explanation)
     add(table)
-    draw_overlay(overlay, explanation)
+    overlay_page(explanation).save(overlay)
     add(overlay)
     if len(source.shape) == 3:
         draw_top_patches(gallery, explanation, top=top)

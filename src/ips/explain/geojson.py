@@ -71,10 +71,9 @@ def _features(
 
 def _classifications(explanation: Explanation) -> list[dict[str, Any]]:
     """Name and colour of the class of each selected patch, as in the figures."""
-    scores, names = explanation.patch_scores, explanation.patch_classes
-    if scores is None or names is None:
+    labels, names = explanation.patch_labels, explanation.patch_classes
+    if labels is None or names is None:
         return [{"name": "selected", "color": _bytes(rgb(PALETTE[0]))}] * len(explanation.indices)
-    labels: list[int] = scores.argmax(axis=1).tolist()
     palette = class_colours([(labels, explanation.attention.tolist())])
     other = rgb(PALETTE[-1])
     return [{"name": names[i], "color": _bytes(palette.get(i, other))} for i in labels]

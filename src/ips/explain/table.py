@@ -15,10 +15,6 @@ def write_patches(path: Path, explanation: Explanation) -> None:
     Columns: ``index``; ``x``, ``y`` and ``extent`` in full-resolution pixels of the whole image;
     ``attention``, the mean over tasks, and ``attention_TASK``; ``selected``, 1 for a selected
     patch; ``probability_CLASS`` of the selected patches, if the model has a patch read-out.
-
-    Args:
-        path: CSV to write.
-        explanation: explanation of the image.
     """
     source, attention = explanation.source, explanation.all_attention
     scores, classes = explanation.patch_scores, explanation.patch_classes or ()

@@ -6,7 +6,6 @@ Letters: K selected patches of the image. Lengths on the page are in inches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil, log
 from pathlib import Path
 
@@ -14,19 +13,17 @@ import numpy as np
 
 from ips.errors import PatchError, RunError
 from ips.explain.colours import MUTED, PALETTE
-from ips.explain.figures.drawing import attention_colours, draw_patches, draw_scale, fit
-from ips.explain.figures.page import (
-    DPI,
-    MARGIN,
-    Page,
-    chip,
-    note_block,
-    style_epoch_axes,
-    title_block,
+from ips.explain.figures.drawing import (
+    attention_colours,
+    draw_crop,
+    draw_number,
+    draw_patches,
+    draw_scale,
+    fit,
 )
+from ips.explain.figures.page import DPI, MARGIN, Page, note_block, style_epoch_axes, title_block
 from ips.explain.maps import relative_attention
 from ips.patches import PatchSource, Thumbnail
-from ips.patches.thumbnail import resize
 from ips.report.snapshots import Snapshot
 
 _MAPS, _COLUMNS = 6, 3
@@ -35,20 +32,6 @@ _CROPS = 4  # crops in a row below a map
 _CROP, _CAPTION = 0.58, 0.3
 _BETWEEN = 0.4
 _CURVE = 1.35
-
-
-@dataclass(frozen=True)
-class _Scene:
-    """What all maps share: the image, the highest attention, the number of top patches."""
-
-    source: PatchSource
-    view: Thumbnail
-    highest: float
-    top: int
-
-    @property
-    def size(self) -> tuple[float, float]:
-        return fit(self.view, _SIDE, _SIDE)
 
 
 def draw_evolution(
@@ -76,13 +59,13 @@ def draw_evolution(
     drawn = evenly_spaced(snapshots, _MAPS)
     highest = max(float(np.nan_to_num(s.attention).max()) for s in drawn)
     top = min(top, max(len(s.indices) for s in drawn))
-    scene = _Scene(source, source.parts[0].thumbnail(round(_SIDE * DPI)), highest, top)
+    view = source.parts[0].thumbnail(round(_SIDE * DPI))
 
     columns = len(drawn) if len(drawn) <= _COLUMNS else ceil(len(drawn) / 2)
     inner = max(columns, 2) * (_SIDE + _BETWEEN) - _BETWEEN  # the curve needs two columns
     header = title_block(title, inner)
     body = 0.35 + header.height
-    pitch = 0.26 + scene.size[1] + 0.1 + ceil(top / _CROPS) * (_CROP + _CAPTION) + 0.2
+    pitch = 0.26 + fit(view, _SIDE, _SIDE)[1] + 0.1 + ceil(top / _CROPS) * (_CROP + _CAPTION) + 0.2
     curve = body + ceil(len(drawn) / columns) * pitch + 0.3
     scale = curve + _CURVE + 0.65
     note = note_block(
@@ -96,14 +79,10 @@ def draw_evolution(
     for i, snapshot in enumerate(drawn):
         x, y = MARGIN + i % columns * (_SIDE + _BETWEEN), body + i // columns * pitch
         page.write(x, y, f"epoch {snapshot.epoch}", size=9.5, weight="bold")
-        _draw_snapshot(page, (x, y + 0.26), snapshot, scene)
+        _draw_snapshot(page, (x, y + 0.26), snapshot, source, view, highest=highest, top=top)
     _draw_entropy(page, curve, width=inner, snapshots=snapshots, drawn=drawn)
-    draw_scale(
-        page,
-        scale,
-        tick=lambda share: f"{100 * share * highest:.3g}",
-        text="attention of a patch, in per cent",
-    )
+    text = "attention of a patch, in per cent"
+    draw_scale(page, scale, tick=lambda share: f"{100 * share * highest:.3g}", text=text)
     page.write(MARGIN, scale + 0.45, note)
     page.save(path)
 
@@ -115,38 +94,39 @@ def evenly_spaced(snapshots: Sequence[Snapshot], count: int) -> list[Snapshot]:
 
 
 def _draw_snapshot(
-    page: Page, corner: tuple[float, float], snapshot: Snapshot, scene: _Scene
+    page: Page,
+    corner: tuple[float, float],
+    snapshot: Snapshot,
+    source: PatchSource,
+    view: Thumbnail,
+    *,
+    highest: float,
+    top: int,
 ) -> None:
     """A map, and the crops of its top patches below."""
     x, y = corner
-    width, height = scene.size
+    width, height = fit(view, _SIDE, _SIDE)
     order = np.argsort(-snapshot.attention, kind="stable")
-    strength = relative_attention(np.nan_to_num(snapshot.attention[order]), scene.highest)
+    strength = relative_attention(np.nan_to_num(snapshot.attention[order]), highest)
     colours = attention_colours(strength)
-    side = scene.source.parts[0].patch_side if snapshot.extent is None else snapshot.extent
     draw_patches(
         page.axes(x, y, width, height),
-        scene.view,
+        view,
         width=width,
         coords=snapshot.coords[order],
-        side=side,
+        side=snapshot.extent or source.parts[0].patch_side,
         colours=colours,
         opacities=(0.4 + 0.3 * strength).tolist(),  # patches of low attention stay visible
-        numbered=scene.top,
+        numbered=top,
     )
-    shown = order[: scene.top]
-    crops = scene.source.read(snapshot.indices[shown]).cpu().numpy()  # (k, C, h, w)
-    step, pixels = (_SIDE - _CROP) / (_CROPS - 1), round(_CROP * DPI)
-    for i, (crop, share) in enumerate(zip(crops, snapshot.attention[shown].tolist(), strict=True)):
-        left = x + i % _CROPS * step
+    crops = source.read(snapshot.indices[order[:top]]).cpu().numpy()  # (k, C, h, w)
+    for i, (crop, share) in enumerate(zip(crops, snapshot.attention[order[:top]], strict=True)):
+        left = x + i % _CROPS * (_SIDE - _CROP) / (_CROPS - 1)
         above = y + height + 0.1 + i // _CROPS * (_CROP + _CAPTION)
-        axes = page.axes(left, above, _CROP, _CROP)
+        axes = draw_crop(page, left, above, side=_CROP, patch=crop)
         axes.spines[:].set(color=colours[i], linewidth=2)
-        picture = resize(crop.transpose(1, 2, 0), (pixels, pixels))
-        axes.imshow(picture, interpolation="nearest", aspect="auto")
         below = above + _CROP + 0.12
-        page.write(left + 0.07, below, str(i + 1), va="center", ha="center", **chip(colours[i]))
-        page.write(left + 0.2, below, f"{100 * share:.1f} %", size=8, va="center")
+        draw_number(page, left, below, number=i + 1, colour=colours[i], attention=share)
 
 
 def _draw_entropy(

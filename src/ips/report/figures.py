@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ips.explain.figures.attention import draw_attention
-from ips.explain.figures.gallery import TopPatches, draw_gallery, read_crops
+from ips.explain.figures.gallery import TopPatches, draw_gallery, read_pixels
 from ips.models import Net, Output
 from ips.patches import PatchSource
 from ips.predictor import Predictor
@@ -27,7 +27,6 @@ def snapshot_writer(run: Path, data: Data) -> Callable[[int, Net], None]:
     path = RunFolder(run).figures / "evolution.jsonl"
 
     def write(epoch: int, net: Net) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         source, _ = data.test[0]
         if len(source.shape) == 3:  # features have no pixels to draw on
             append_snapshot(path, Snapshot.from_prediction(net.predict(source), epoch=epoch))
@@ -44,13 +43,9 @@ def top_patch_collector(top: TopPatches) -> BatchObserver:
         assert output.attention is not None
         attention = output.attention.mean(dim=(1, 2))  # (B, K)
         for b, source in enumerate(sources):
-            mask = selection.mask[b]
-            top.add(
-                source.name,
-                count,
-                indices=selection.indices[b][mask].cpu(),
-                attention=attention[b][mask].cpu(),
-            )
+            indices = selection.indices[b][selection.mask[b]].cpu()
+            weights = attention[b][selection.mask[b]].cpu()
+            top.add(source.name, count, indices=indices, attention=weights)
             count += 1
 
     return collect
@@ -65,9 +60,8 @@ def draw_run(run: Path, model: TrainedModel, data: Data, top: TopPatches) -> Non
     explanations, titles = [], []
     for number in range(min(_IMAGES, len(data.test))):
         source, labels = data.test[number]
-        explanation = predictor.predict(source)
-        explanations.append(explanation)
-        titles.append(predictor.title(explanation, labels))
+        explanations.append(predictor.predict(source))
+        titles.append(predictor.title(explanations[-1], labels))
     draw_attention(figures / "attention.png", explanations, titles=titles)
     first = explanations[0].source
     if len(first.shape) == 3:
@@ -76,6 +70,6 @@ def draw_run(run: Path, model: TrainedModel, data: Data, top: TopPatches) -> Non
             draw_evolution(
                 figures / "evolution.png", source=first, snapshots=snapshots, title=titles[0]
             )
-        patches = read_crops(top.locations, source=lambda number: data.test[number][0])
+        pixels = read_pixels(top.patches, source=lambda number: data.test[number][0])
         title = f"Patches with the highest attention in {len(data.test):,} test images"
-        draw_gallery(figures / "gallery.png", patches=patches, title=title)
+        draw_gallery(figures / "gallery.png", top.patches, pixels=pixels, title=title)

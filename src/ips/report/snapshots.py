@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -46,13 +47,9 @@ class Snapshot:
     @classmethod
     def from_prediction(cls, prediction: Prediction, *, epoch: int) -> Snapshot:
         """The snapshot of a prediction after an epoch."""
-        return cls(
-            epoch=epoch,
-            indices=prediction.indices.cpu().numpy(),
-            coords=prediction.coords,
-            extent=prediction.extent,
-            attention=prediction.attention.detach().double().cpu().numpy(),
-        )
+        attention = prediction.attention.detach().double().cpu().numpy()
+        indices = prediction.indices.cpu().numpy()
+        return cls(epoch, indices, prediction.coords, prediction.extent, attention)
 
     @property
     def entropy(self) -> float:
@@ -65,7 +62,8 @@ def append_snapshot(path: Path, snapshot: Snapshot) -> None:
     """Add a line of JSON to ``path``, and drop later epochs, which a resumed run repeats."""
     kept = [old for old in read_snapshots(path) if old.epoch < snapshot.epoch]
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, "".join(f"{_to_json(s)}\n" for s in [*kept, snapshot]))
+    lines = (json.dumps(_as_dict(s), separators=(",", ":")) for s in [*kept, snapshot])
+    write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def read_snapshots(path: Path) -> list[Snapshot]:
@@ -76,7 +74,7 @@ def read_snapshots(path: Path) -> list[Snapshot]:
     snapshots: list[Snapshot] = []
     for number, line in enumerate(lines, start=1):
         try:
-            snapshots.append(_from_json(line))
+            snapshots.append(_from_dict(json.loads(line)))
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, json.JSONDecodeError) and number == len(lines):
                 break  # incomplete: the computer stopped while the line was written
@@ -87,23 +85,17 @@ def read_snapshots(path: Path) -> list[Snapshot]:
     return snapshots
 
 
-def _to_json(snapshot: Snapshot) -> str:
-    values = {
+def _as_dict(snapshot: Snapshot) -> dict[str, Any]:
+    return {
         "epoch": snapshot.epoch,
         "extent": snapshot.extent,
         "indices": snapshot.indices.tolist(),
         "coords": snapshot.coords.tolist(),
         "attention": [float(f"{a:.6g}") for a in snapshot.attention.tolist()],
     }
-    return json.dumps(values, separators=(",", ":"))
 
 
-def _from_json(line: str) -> Snapshot:
-    values = json.loads(line)
-    return Snapshot(
-        epoch=int(values["epoch"]),
-        indices=np.array(values["indices"], dtype=np.int64),
-        coords=np.array(values["coords"], dtype=np.int64),
-        extent=values["extent"],
-        attention=np.array(values["attention"], dtype=np.float64),
-    )
+def _from_dict(values: dict[str, Any]) -> Snapshot:
+    indices, coords = (np.array(values[key], dtype=np.int64) for key in ("indices", "coords"))
+    attention = np.array(values["attention"], dtype=np.float64)
+    return Snapshot(int(values["epoch"]), indices, coords, values["extent"], attention)

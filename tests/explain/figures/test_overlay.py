@@ -15,7 +15,7 @@ from PIL import Image as PILImage
 
 from ips.errors import PatchError
 from ips.explain import attention_map
-from ips.explain.figures.overlay import draw_overlay, tinted
+from ips.explain.figures.overlay import overlay_page, tinted
 from ips.explain.figures.top_patches import draw_top_patches
 from ips.patches import MemoryPatches, open_patches
 from tests.explain.explained import explained
@@ -31,7 +31,8 @@ def test_colours_are_where_the_attention_is(tmp_path: Path) -> None:
     source = open_patches(np.zeros((400, 400), np.uint8), patch_size=100)
     attention = np.zeros(16)
     attention[6] = 1.0  # x 200, y 100
-    draw_overlay(tmp_path / "o.png", replace(explained(source), all_attention={"grade": attention}))
+    seen = replace(explained(source), all_attention={"grade": attention})
+    overlay_page(seen).save(tmp_path / "o.png")
     page = np.asarray(PILImage.open(tmp_path / "o.png").convert("RGB")).astype(int)
     left, top, right, bottom = box((page < 8).all(axis=2))
     panel = page[top:bottom, left:right]
@@ -51,7 +52,8 @@ def test_opacity_grows_with_rank() -> None:
 @pytest.mark.parametrize("tasks", [("a",), ("a", "b"), tuple("abcd")])
 def test_every_task_and_the_mean_have_a_panel(tmp_path: Path, tasks: tuple[str, ...]) -> None:
     source = open_patches(np.zeros((60, 90), np.uint8), patch_size=10)
-    draw_overlay(tmp_path / "o.png", explained(source, tasks=tasks, title="$x_1$ [a]: <b>"))
+    seen = explained(source, tasks=tasks, title="$x_1$ [a]: <b>")
+    overlay_page(seen).save(tmp_path / "o.png")
     page = np.asarray(PILImage.open(tmp_path / "o.png").convert("L")) < 8
     starts = np.diff(page.any(axis=0).astype(int)) == 1
     panels = 1 if len(tasks) == 1 else 1 + len(tasks)
@@ -62,7 +64,7 @@ def test_features_have_an_overlay_but_no_top_patches(tmp_path: Path) -> None:
     coords = np.stack([np.arange(12) % 4, np.arange(12) // 4], axis=1) * 256
     bag = MemoryPatches(torch.rand(12, 4), coords=coords, extent=256, name="bag.h5")
     seen = explained(bag)
-    draw_overlay(tmp_path / "o.png", seen)
+    overlay_page(seen).save(tmp_path / "o.png")
     assert np.asarray(PILImage.open(tmp_path / "o.png").convert("RGB")).std() > 5
     with pytest.raises(PatchError, match=r"bag\.h5: holds features, not pixels"):
         draw_top_patches(tmp_path / "g.png", seen)

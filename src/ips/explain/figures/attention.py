@@ -10,32 +10,35 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
-from ips.explain.colours import MUTED, OTHER, Colour, class_colours, shortened
+from ips.explain.colours import MUTED, Colour, class_colours, class_name, shortened
 from ips.explain.explanation import Explanation
-from ips.explain.figures.drawing import attention_colours, draw_patches, draw_scale, fit
-from ips.explain.figures.page import MARGIN, Page, chip, note_block, title_block
+from ips.explain.figures.drawing import (
+    draw_crop,
+    draw_number,
+    draw_patches,
+    draw_scale,
+    fit,
+    patch_colours,
+)
+from ips.explain.figures.page import MARGIN, Page, note_block, title_block
 from ips.explain.maps import Floats, relative_attention
 from ips.explain.marks import THUMBNAIL_SIDE
 from ips.patches import Thumbnail
-from ips.patches.thumbnail import as_rgb
 
 _VIEW = 5.8, 4.8  # width and height of the box that a thumbnail fits into
 _CROPS = 4  # crops in a column
 _CROP, _CAPTION, _GAP, _BETWEEN = 0.82, 0.36, 0.25, 0.45
 _LETTER = 0.075
-_OPACITY = 0.55
 
 
 @dataclass(frozen=True)
 class _Panel:
-    """One image: ``labels`` and ``scores`` of its patches are None without a read-out."""
+    """One image; the classes of its patches, ``labels``, are None without a read-out."""
 
     explanation: Explanation
     view: Thumbnail
     strength: Floats
     labels: list[int] | None
-    scores: list[float] | None
-    top: int
 
 
 def draw_attention(
@@ -58,28 +61,29 @@ def draw_attention(
         top: number of patches to number and to show beside the image.
     """
     titles = [e.title for e in explanations] if titles is None else titles
-    panels = [_panel(explanation, top) for explanation in explanations]
+    panels = [_panel(explanation) for explanation in explanations]
+    top = min(top, max(len(panel.strength) for panel in panels))
     palette = class_colours([(p.labels, p.strength.tolist()) for p in panels if p.labels])
     room = max(fit(panel.view, *_VIEW)[0] for panel in panels)
-    crop_columns = ceil(max(panel.top for panel in panels) / _CROPS)
-    cell = max(room + crop_columns * (_GAP + _CROP), 5.6)
+    cell = max(room + ceil(top / _CROPS) * (_GAP + _CROP), 5.6)
     columns = min(2, len(panels))
     inner = columns * (cell + _BETWEEN) - _BETWEEN
     headers = [title_block(title, cell) for title in titles]
     header = 0.1 + max(block.height for block in headers)
     pitch = header + _VIEW[1] + 0.5
     body = 0.15 + ceil(len(panels) / columns) * pitch
-    names = {label: shortened(_name(panels, label), 28) for label in palette}
+    classes = explanations[0].patch_classes
+    names = {label: shortened(class_name(classes, label), 28) for label in palette}
     step = 0.45 + _LETTER * max(map(len, names.values()), default=1)
     per_line = max(1, int(inner / step))
     legend = 0.24 * ceil(len(names) / per_line) if palette else 0.4
-    note = note_block(_note(palette, max(panel.top for panel in panels)), inner)
+    note = note_block(_note(palette, top), inner)
     page = Page(inner + 2 * MARGIN, body + legend + 0.25 + note.height)
 
     for i, (panel, block) in enumerate(zip(panels, headers, strict=True)):
         x, y = MARGIN + i % columns * (cell + _BETWEEN), 0.2 + i // columns * pitch
         page.write(x, y, block)
-        _draw_panel(page, (x, y + header), panel, room=room, palette=palette)
+        _draw_panel(page, (x, y + header), panel, room=room, palette=palette, top=top)
     for i, (label, name) in enumerate(names.items()):
         x, y = MARGIN + i % per_line * step, body + i // per_line * 0.24
         page.axes(x, y, 0.16, 0.16).set_facecolor(palette[label])
@@ -91,14 +95,10 @@ def draw_attention(
     page.save(path)
 
 
-def _panel(explanation: Explanation, top: int) -> _Panel:
-    attention = explanation.attention.detach().double().cpu().numpy()
-    labels, scores = None, None
-    if (p := explanation.patch_scores) is not None:
-        labels, scores = p.argmax(axis=1).tolist(), p.max(axis=1).tolist()
+def _panel(explanation: Explanation) -> _Panel:
     view = explanation.source.parts[0].thumbnail(THUMBNAIL_SIDE)
-    strength, top = relative_attention(attention), min(top, len(attention))
-    return _Panel(explanation, view, strength, labels, scores, top)
+    strength = relative_attention(explanation.attention.detach().double().cpu().numpy())
+    return _Panel(explanation, view, strength, explanation.patch_labels)
 
 
 def _draw_panel(
@@ -108,16 +108,12 @@ def _draw_panel(
     *,
     room: float,
     palette: Mapping[int, Colour],
+    top: int,
 ) -> None:
     """A thumbnail of at most ``room`` inches, and the crops of the top patches to its right."""
     x, y = corner
     explanation, source = panel.explanation, panel.explanation.source
-    if panel.labels is None:
-        colours = attention_colours(panel.strength)
-        opacities = 0.2 + _OPACITY / 2 * panel.strength  # patches of low attention stay visible
-    else:
-        colours = [palette[label if label in palette else OTHER] for label in panel.labels]
-        opacities = _OPACITY * panel.strength
+    colours, opacities = patch_colours(panel.strength, panel.labels, palette)
     width, height = fit(panel.view, *_VIEW)
     draw_patches(
         page.axes(x, y, width, height),
@@ -126,32 +122,29 @@ def _draw_panel(
         coords=explanation.coords,
         side=source.parts[0].patch_side,
         colours=colours,
-        opacities=opacities.tolist(),
-        numbered=panel.top,
+        opacities=opacities,
+        numbered=top,
     )
     selected = f"{len(panel.strength):,} of {explanation.patches:,} patches selected"
     page.write(x, y + height + 0.08, selected, size=8, color=MUTED)
 
-    indices = explanation.indices[: panel.top].cpu()
-    has_pixels = len(source.shape) == 3
-    crops = source.read(indices).cpu().numpy() if has_pixels and panel.top else None
-    for i in range(panel.top):
+    indices, scores = explanation.indices[:top].cpu(), explanation.patch_scores
+    crops = source.read(indices).cpu().numpy() if len(source.shape) == 3 and top else None
+    for i in range(len(indices)):
         left = x + room + _GAP + i // _CROPS * (_CROP + _GAP)
-        top = y + i % _CROPS * (_VIEW[1] - _CROP - _CAPTION) / (_CROPS - 1)
-        axes = page.axes(left, top, _CROP, _CROP)
-        axes.spines[:].set(color=colours[i], linewidth=2)
+        above = y + i % _CROPS * (_VIEW[1] - _CROP - _CAPTION) / (_CROPS - 1)
         if crops is not None:
-            axes.imshow(as_rgb(crops[i].transpose(1, 2, 0)), interpolation="nearest", aspect="auto")
+            axes = draw_crop(page, left, above, side=_CROP, patch=crops[i])
         else:  # features have no pixels, but a position
+            axes = page.axes(left, above, _CROP, _CROP)
             place = "x {:,}\ny {:,}".format(*explanation.coords[i].tolist())
-            page.write(left + _CROP / 2, top + _CROP / 2, place, size=8, ha="center", va="center")
-        below = top + _CROP + 0.13
-        share = f"{100 * float(explanation.attention[i]):.1f} %"
-        page.write(left + 0.07, below, str(i + 1), va="center", ha="center", **chip(colours[i]))
-        page.write(left + 0.22, below, share, size=8.5, va="center")
-        if panel.labels is not None and panel.scores is not None:
-            name = _name([panel], panel.labels[i])
-            scored = f"{name} ({panel.scores[i]:.2f})"
+            page.write(left + _CROP / 2, above + _CROP / 2, place, size=8, ha="center", va="center")
+        axes.spines[:].set(color=colours[i], linewidth=2)
+        below, share = above + _CROP + 0.13, float(explanation.attention[i])
+        draw_number(page, left, below, number=i + 1, colour=colours[i], attention=share)
+        if panel.labels is not None and scores is not None:
+            name = class_name(explanation.patch_classes, panel.labels[i])
+            scored = f"{name} ({scores[i].max():.2f})"
             text = scored if len(scored) <= 16 else shortened(name, 16)
             page.write(left, below + 0.1, text, size=8, color=MUTED)
 
@@ -164,10 +157,3 @@ def _note(palette: Mapping[int, Colour], top: int) -> str:
         "Colour: predicted class of the patch, with its probability. Opacity: square root of the "
         f"attention relative to the highest attention in the image. {numbers}"
     )
-
-
-def _name(panels: Sequence[_Panel], label: int) -> str:
-    if label == OTHER:
-        return "other"
-    names = panels[0].explanation.patch_classes
-    return str(label) if names is None else names[label]

@@ -1,11 +1,14 @@
-"""What several figures draw: a thumbnail with marked patches, and the scale of its colours.
+"""What several figures draw: thumbnails with marked patches, crops, and the scale of colours.
 
-Letters: K patches of an image.
+Letters: K patches of an image. Lengths on the page are in inches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -13,12 +16,16 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 
-from ips.explain.colours import MUTED, RULE, Colour
-from ips.explain.figures.page import MARGIN, Page, chip
+from ips.explain.colours import MUTED, OTHER, RULE, Colour
+from ips.explain.figures.page import DPI, MARGIN, Page, chip, note_block, title_block
 from ips.explain.marks import Floats, boxes, label_spots
 from ips.patches import Coords, Thumbnail
+from ips.patches.thumbnail import Pixels, resize
 
 COLOUR_MAP = colormaps["viridis"]
+PLACE_SIZE = 6.5  # font size of a position or file name
+_OPACITY = 0.55
+_GAP, _LINE = 0.1, 0.15  # in a grid: distance of patches, height of a line of their captions
 
 
 def fit(view: Thumbnail, width: float, height: float) -> tuple[float, float]:
@@ -31,6 +38,22 @@ def fit(view: Thumbnail, width: float, height: float) -> tuple[float, float]:
 def attention_colours(strength: Floats) -> list[Colour]:
     """Colours of values from 0 to 1."""
     return [(r, g, b) for r, g, b, _ in COLOUR_MAP(strength).tolist()]
+
+
+def patch_colours(
+    strength: Floats, labels: Sequence[int] | None, palette: Mapping[int, Colour]
+) -> tuple[list[Colour], list[float]]:
+    """Colours and opacities of K patches: by class, or by attention if ``labels`` is None.
+
+    Args:
+        strength: ``(K,)`` attention from 0 to 1, see `ips.explain.maps.relative_attention`.
+        labels: classes of the patches.
+        palette: colours of the classes, see `ips.explain.colours.class_colours`.
+    """
+    if labels is None:  # patches of low attention stay visible
+        return attention_colours(strength), (0.2 + _OPACITY / 2 * strength).tolist()
+    colours = [palette[label if label in palette else OTHER] for label in labels]
+    return colours, (_OPACITY * strength).tolist()
 
 
 def draw_thumbnail(axes: Axes, view: Thumbnail) -> None:
@@ -77,6 +100,52 @@ def draw_patches(
         axes.add_patch(Rectangle((x, y), *size, fill=False, edgecolor=colours[i], linewidth=1.3))
     for i, (x, y) in enumerate(spots.tolist()):
         axes.text(x, y, str(i + 1), ha="center", va="center", clip_on=False, **chip(colours[i]))
+
+
+def draw_crop(page: Page, x: float, y: float, *, side: float, patch: Pixels) -> Axes:
+    """The pixels ``(C, h, w)`` of a patch as a square with its top-left corner at x, y."""
+    axes = page.axes(x, y, side, side)
+    pixels = round(side * DPI)
+    picture = resize(patch.transpose(1, 2, 0), (pixels, pixels))
+    axes.imshow(picture, interpolation="nearest", aspect="auto")
+    return axes
+
+
+def draw_number(
+    page: Page, x: float, y: float, *, number: int, colour: Colour, attention: float
+) -> None:
+    """The number of a patch, centred vertically at y, and its share of the attention."""
+    page.write(x + 0.07, y, str(number), va="center", ha="center", **chip(colour))
+    page.write(x + 0.21, y, f"{100 * attention:.1f} %", size=8, va="center")
+
+
+def draw_grid(
+    path: Path,
+    *,
+    patches: Sequence[Pixels] | Pixels,
+    captions: Sequence[Sequence[str]],
+    side: float,
+    columns: int,
+    title: str,
+    note: str,
+) -> None:
+    """Draw a PNG of patches ``(C, h, w)`` row by row, each with a caption of up to three lines."""
+    step = side + _GAP
+    pitch = step + 0.1 + _LINE * max(map(len, captions), default=0)
+    inner = columns * step - _GAP
+    header, footer = title_block(title, inner), note_block(note, inner)
+    body = 0.3 + header.height
+    below = body + ceil(len(captions) / columns) * pitch
+    page = Page(inner + 2 * MARGIN, below + 0.2 + footer.height)
+    page.write(MARGIN, 0.2, header)
+    styles: list[dict[str, Any]] = [{"size": 8}, {"size": PLACE_SIZE, "color": MUTED}, {"size": 7}]
+    for i, (patch, caption) in enumerate(zip(patches, captions, strict=True)):
+        x, y = MARGIN + i % columns * step, body + i // columns * pitch
+        draw_crop(page, x, y, side=side, patch=patch)
+        for line, (text, style) in enumerate(zip(caption, styles, strict=False)):
+            page.write(x, y + side + 0.05 + _LINE * line, text, **style)
+    page.write(MARGIN, below, footer)
+    page.save(path)
 
 
 def draw_scale(page: Page, y: float, *, tick: Callable[[float], str], text: str) -> None:

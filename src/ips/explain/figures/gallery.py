@@ -1,60 +1,39 @@
 """Figure: the patches of a whole data set with the highest attention.
 
-Letters: K selected patches of an image, C channels. Lengths on the page are in pixels.
+Letters: K selected patches of an image, C channels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from heapq import heappush, heapreplace
-from math import ceil
+from math import isnan
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 from torch import Tensor
 
 from ips.errors import PatchError
-from ips.explain.colours import MUTED, RULE, rgb
-from ips.explain.figures.page import DPI, Page, title_block
+from ips.explain.figures.drawing import PLACE_SIZE, draw_grid
 from ips.patches import Indices, PatchSource
-from ips.patches.thumbnail import Pixels, resize
+from ips.patches.thumbnail import Pixels
 
-_LINE = 1334  # twelve patches of 100 px, each in a frame
-_GAP, _MARGIN = 10, 45
-_LARGEST, _SMALLEST = 210, 16
-_CAPTIONED = 80  # smallest side of a patch with a caption
-_CAPTION, _NARROW = 38, 4  # height of a caption, width below that of any character
-_NAME = FontProperties(size=6.5)
+_SIDE, _COLUMNS = 2 / 3, 12  # side of a patch in inches
+_NAME = FontProperties(size=PLACE_SIZE)
+_NOTE = (
+    "Attention decreases from left to right, then from top to bottom. Per cent: share of the "
+    "attention in the image, which is named below."
+)
 
 
 @dataclass(frozen=True)
-class PatchLocation:
-    """Where a patch is, and its attention.
-
-    Attributes:
-        name: name of the image.
-        number: number of the image in its data set.
-        index: index of the patch in the image.
-        attention: attention of the patch.
-    """
+class TopPatch:
+    """A patch of an image of a data set: ``number`` is that of the image, ``index`` its own."""
 
     name: str
     number: int
-    index: int
-    attention: float
-
-
-@dataclass(frozen=True, eq=False)
-class PatchCrop:
-    """The pixels ``(C, h, w)`` of a patch, uint8; for the rest see `PatchLocation`."""
-
-    pixels: Pixels
-    name: str
     index: int
     attention: float
 
@@ -67,20 +46,21 @@ class TopPatches:
 
     Args:
         count: number of patches to collect.
-        per_image: largest number of patches of one image; unlimited by default, as in the paper.
+
+    Attributes:
+        patches: the collected patches, highest attention first.
     """
 
-    def __init__(self, count: int, *, per_image: int | None = None) -> None:
-        if count < 1 or (per_image is not None and per_image < 1):
-            raise ValueError(f"count={count}, per_image={per_image}: expected 1 or more")
+    def __init__(self, count: int) -> None:
+        if count < 1:
+            raise ValueError(f"count={count}: expected 1 or more")
         self._count = count
-        self._per_image = count if per_image is None else min(count, per_image)
-        self._heap: list[tuple[float, int, int, str]] = []  # lowest attention first
+        self.patches: list[TopPatch] = []
 
     def add(
         self, name: str, number: int, *, indices: Indices, attention: Sequence[float] | Tensor
     ) -> None:
-        """Add the patches of an image, each image once.
+        """Add the patches of an image, each image once; NaN attention is ignored.
 
         Args:
             name: name of the image.
@@ -88,96 +68,59 @@ class TopPatches:
             indices: ``(K,)`` indices of the patches, without padding.
             attention: ``(K,)`` attention of the patches.
         """
-        where = torch.as_tensor(indices).cpu().numpy()
-        values = torch.as_tensor(attention).detach().double().cpu().numpy()
+        where = torch.as_tensor(indices)
+        values = torch.as_tensor(attention).detach().double()
         if where.shape != values.shape or where.ndim != 1:
             raise ValueError(f"{name}: {where.shape} indices, {values.shape} attention")
-        known = ~np.isnan(values)
-        where, values = where[known], values[known]
-        for i in np.lexsort((where, -values))[: self._per_image].tolist():
-            entry = float(values[i]), -number, -int(where[i]), name
-            if len(self._heap) < self._count:
-                heappush(self._heap, entry)
-            elif entry > self._heap[0]:
-                heapreplace(self._heap, entry)
-            else:
-                break  # the rest is lower still
-
-    @property
-    def locations(self) -> list[PatchLocation]:
-        """The collected patches, highest attention first."""
-        ranked = sorted(self._heap, reverse=True)
-        return [PatchLocation(name, -number, -index, a) for a, number, index, name in ranked]
+        pairs = zip(where.tolist(), values.tolist(), strict=True)
+        added = [TopPatch(name, number, i, a) for i, a in pairs if not isnan(a)]
+        ranked = sorted(self.patches + added, key=lambda p: (-p.attention, p.number, p.index))
+        self.patches = ranked[: self._count]
 
 
-def read_crops(
-    locations: Sequence[PatchLocation], *, source: Callable[[int], PatchSource]
-) -> list[PatchCrop]:
-    """Read the pixels of patches, in the given order; each image is opened once.
+def read_pixels(
+    patches: Sequence[TopPatch], *, source: Callable[[int], PatchSource]
+) -> list[Pixels]:
+    """Read the pixels ``(C, h, w)`` of patches; each image is opened once.
 
     Args:
-        locations: see `TopPatches`.
+        patches: patches in any order.
         source: function that gives the patches of an image by its number.
     """
-    pixels: dict[PatchLocation, Pixels] = {}
-    for number in sorted({location.number for location in locations}):
-        here = [location for location in locations if location.number == number]
-        opened = source(number)
-        if len(opened.shape) != 3:
-            raise PatchError(f"{opened.name}: holds features, not pixels: use the image itself")
-        read = opened.read([location.index for location in here]).cpu().numpy()
+    pixels: dict[TopPatch, Pixels] = {}
+    for number in sorted({patch.number for patch in patches}):
+        here = [patch for patch in patches if patch.number == number]
+        with source(number) as opened:
+            if len(opened.shape) != 3:
+                raise PatchError(f"{opened.name}: holds features, not pixels: use the image itself")
+            read = opened.read([patch.index for patch in here]).cpu().numpy()
         pixels.update(zip(here, read, strict=True))
-        opened.close()
-    return [PatchCrop(pixels[p], p.name, p.index, p.attention) for p in locations]
+    return [pixels[patch] for patch in patches]
 
 
 def draw_gallery(
-    path: Path, *, patches: Sequence[PatchCrop], title: str, columns: int = 12
+    path: Path, patches: Sequence[TopPatch], *, pixels: Sequence[Pixels], title: str
 ) -> None:
-    """Draw a PNG of patches with attention decreasing from left to right and top to bottom.
-
-    A caption has the attention and the name of the image, if the patches are wide enough for it.
+    """Draw a PNG of patches, row by row, with their attention and the names of their images.
 
     Args:
         path: PNG to write.
-        patches: patches in any order.
+        patches: patches by descending attention.
+        pixels: ``(C, h, w)`` uint8 of each patch.
         title: title of the figure.
-        columns: number of patches in a row.
     """
-    side = min(_LARGEST, (_LINE + _GAP) // max(columns, 1) - _GAP)
-    if columns < 1 or side < _SMALLEST:
-        most = (_LINE + _GAP) // (_SMALLEST + _GAP)
-        raise ValueError(f"columns={columns}: expected 1 to {most}")
     if not patches:
         raise PatchError(f"{path}: there are no patches to show: give at least one")
-    ranked = sorted(patches, key=lambda patch: patch.attention, reverse=True)
-    captioned = side >= _CAPTIONED
-    pitch = side + _GAP, side + _GAP + captioned * _CAPTION
-    rows = ceil(len(ranked) / columns)
-    header = title_block(title, _LINE / DPI)
-    body = 55 + round(header.height * DPI)
-    below = body + rows * pitch[1]
-    page = Page((_LINE + 2 * _MARGIN) / DPI, (below + 60) / DPI)
-    page.write(_MARGIN / DPI, 30 / DPI, header)
-
-    wall = np.full((rows * pitch[1], _LINE, 3), 255, dtype=np.uint8)
-    for i, patch in enumerate(ranked):
-        x, y = i % columns * pitch[0], i // columns * pitch[1]
-        wall[y : y + side, x : x + side] = _framed(patch.pixels, side)
-        if captioned:
-            left, top = (_MARGIN + x) / DPI, (body + y + side) / DPI
-            share = f"{100 * patch.attention:.1f} %"
-            name = _fitted(patch.name, side)
-            page.write(left, top + 0.035, share, size=7.5)
-            page.write(left, top + 0.15, name, fontproperties=_NAME, color=MUTED)
-    axes = page.axes(_MARGIN / DPI, body / DPI, _LINE / DPI, len(wall) / DPI)
-    axes.imshow(wall, interpolation="nearest", aspect="auto")
-    axes.set_axis_off()
-    note = "Attention decreases from left to right, then from top to bottom."
-    if captioned:
-        note += " Per cent: share of the attention in the image, which is named below."
-    page.write(_MARGIN / DPI, (below + 12) / DPI, note, size=8, color=MUTED)
-    page.save(path)
+    captions = [[f"{100 * patch.attention:.1f} %", _fitted(patch.name)] for patch in patches]
+    draw_grid(
+        path,
+        patches=pixels,
+        captions=captions,
+        side=_SIDE,
+        columns=_COLUMNS,
+        title=title,
+        note=_NOTE,
+    )
 
 
 def short_name(name: str, length: int) -> str:
@@ -196,19 +139,11 @@ def short_name(name: str, length: int) -> str:
     return f"{name[: length - 1 - half]}…{name[len(name) - half :]}"
 
 
-def _fitted(name: str, width: int) -> str:
-    """The longest short name whose rendered text fits into ``width``."""
-    for length in range(min(len(name), width // _NARROW), 1, -1):
+def _fitted(name: str) -> str:
+    """The longest short name that is not wider than a patch."""
+    for length in range(min(len(name), 25), 1, -1):  # more characters never fit
         short = short_name(name, length)
         points, _, _ = text_to_path.get_text_width_height_descent(short, _NAME, ismath=False)
-        if points * DPI / 72 <= width:
+        if points / 72 <= _SIDE:
             return short
     return name[:1]
-
-
-def _framed(pixels: Pixels, side: int) -> npt.NDArray[np.uint8]:
-    """A patch as a square of ``side`` pixels, in a thin frame that is visible on white."""
-    square = np.empty((side, side, 3), dtype=np.uint8)
-    square[:] = np.rint(255 * np.array(rgb(RULE)))
-    square[1:-1, 1:-1] = resize(pixels.transpose(1, 2, 0), (side - 2, side - 2))
-    return square

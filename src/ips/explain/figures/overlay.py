@@ -5,9 +5,7 @@ Lengths on the page are in inches.
 
 from __future__ import annotations
 
-import io
 from math import ceil
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -33,35 +31,12 @@ _NOTE = (
 )
 
 
-def draw_overlay(path: Path, explanation: Explanation) -> None:
-    """Draw a PNG of the whole image with the mean attention over tasks, and that of each task.
+def overlay_page(explanation: Explanation) -> Page:
+    """The whole image with the mean attention over tasks, and that of each task.
 
     Colour and opacity show the rank of the attention, since the attention itself is close to 0
     for most patches. The numbers below the colour bar are the attention.
-
-    Args:
-        path: PNG to write.
-        explanation: explanation of the image.
     """
-    _page(explanation).save(path)
-
-
-def overlay_png(explanation: Explanation) -> bytes:
-    """The figure of `draw_overlay` as the bytes of a PNG."""
-    buffer = io.BytesIO()
-    _page(explanation).figure.savefig(buffer, format="png", dpi="figure")
-    return buffer.getvalue()
-
-
-def tinted(attention: AttentionMap) -> npt.NDArray[np.uint8]:
-    """``(rows, columns, 4)`` RGBA colours of the cells, more opaque with higher rank."""
-    scaled = percentiles(attention.values)
-    colours: npt.NDArray[np.uint8] = COLOUR_MAP(scaled, bytes=True)
-    colours[..., 3] = np.rint(255 * _OPACITY * scaled)
-    return colours
-
-
-def _page(explanation: Explanation) -> Page:
     source = explanation.source
     view = source.parts[0].thumbnail(THUMBNAIL_SIDE)
     panels = {"attention": explanation.mean_attention}
@@ -83,6 +58,14 @@ def _page(explanation: Explanation) -> Page:
         _draw_bar(page.axes(x, y + 0.35 + height, cell, 0.11), raster)
     page.write(MARGIN, below, note)
     return page
+
+
+def tinted(attention: AttentionMap) -> npt.NDArray[np.uint8]:
+    """``(rows, columns, 4)`` RGBA colours of the cells, more opaque with higher rank."""
+    scaled = percentiles(attention.values)
+    colours: npt.NDArray[np.uint8] = COLOUR_MAP(scaled, bytes=True)
+    colours[..., 3] = np.rint(255 * _OPACITY * scaled)
+    return colours
 
 
 def _draw_map(axes: Axes, view: Thumbnail, attention: AttentionMap) -> None:

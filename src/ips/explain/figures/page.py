@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
@@ -14,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import AutoLocator, MaxNLocator
 
 from ips.explain.colours import INK, MUTED, RULE, Colour, ink_on
-from ips.files import atomic_path
+from ips.files import atomic_write
 
 DPI = 150
 MARGIN = 0.3
@@ -31,22 +32,17 @@ class TextBlock:
 
 def title_block(text: str, width: float) -> TextBlock:
     """A title, wrapped to ``width`` inches."""
-    lines = _wrapped(text, int(width * 12.5))
-    return TextBlock(
-        "\n".join(lines), 0.2 * len(lines), {"size": 10, "weight": "bold", "linespacing": 1.3}
-    )
+    return _block(text, int(width * 12.5), 0.2, size=10, weight="bold", linespacing=1.3)
 
 
 def note_block(text: str, width: float) -> TextBlock:
     """A note in small print, wrapped to ``width`` inches."""
-    lines = _wrapped(text, int(width * 16))
-    return TextBlock(
-        "\n".join(lines), 0.17 * len(lines), {"size": 8, "color": MUTED, "linespacing": 1.35}
-    )
+    return _block(text, int(width * 16), 0.17, size=8, color=MUTED, linespacing=1.35)
 
 
-def _wrapped(text: str, length: int) -> list[str]:
-    return [part for line in text.split("\n") for part in wrap(line, length) or [""]]
+def _block(text: str, length: int, line_height: float, **style: Any) -> TextBlock:
+    lines = [part for line in text.split("\n") for part in wrap(line, length) or [""]]
+    return TextBlock("\n".join(lines), line_height * len(lines), style)
 
 
 class Page:
@@ -68,17 +64,22 @@ class Page:
         return axes
 
     def write(self, x: float, y: float, text: str | TextBlock, **style: Any) -> None:
-        """Write plain text, in which a dollar sign has no meaning, with its top-left at x, y."""
+        """Write plain text with its top-left corner at x, y; a dollar sign has no meaning."""
         if isinstance(text, TextBlock):
             style, text = text.style | style, text.text
         usual: dict[str, Any] = {"va": "top", "color": INK, "parse_math": False}
         self.figure.text(x / self.width, 1 - y / self.height, text, **(usual | style))
 
+    def png(self) -> bytes:
+        buffer = io.BytesIO()
+        self.figure.savefig(buffer, format="png", dpi="figure")
+        return buffer.getvalue()
+
     def save(self, path: Path) -> None:
         """Write a PNG, atomically."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(path) as part:
-            self.figure.savefig(part, format="png", dpi="figure")
+        with atomic_write(path) as stream:
+            stream.write(self.png())
 
 
 def _snapped(inches: float) -> float:
