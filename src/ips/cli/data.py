@@ -79,7 +79,7 @@ def road_signs(
     Labels and sign positions are written with the images. The same command continues an
     interrupted run.
     """
-    from ips.data.synthetic.road_files import write_road_signs
+    from ips.data.synthetic.road_signs import write_road_signs
 
     with _progress(train + test, "images") as progress:
         write_road_signs(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from ips.config import TaskConfig
 from ips.data.table import Row
 from ips.errors import DataError
 
@@ -17,18 +17,6 @@ _BINARY = {
     "0": ("0", "false", "no", "neg", "negative"),
     "1": ("1", "true", "yes", "pos", "positive"),
 }
-
-
-class LabelTask(Protocol):
-    """Task of a label column."""
-
-    @property
-    def kind(self) -> str:
-        """``multiclass``, ``binary`` or ``multilabel``."""
-
-    @property
-    def classes(self) -> int:
-        """Number of classes."""
 
 
 @dataclass(frozen=True)
@@ -39,42 +27,37 @@ class Encoded:
     names: dict[str, list[str]]
 
 
-def encode_labels(
-    rows: Sequence[Row],
-    tasks: Mapping[str, LabelTask],
-    *,
-    names: Mapping[str, Sequence[str]] | None = None,
-) -> Encoded:
+def encode_labels(rows: Sequence[Row], tasks: Mapping[str, TaskConfig]) -> Encoded:
     """Encode labels: int64 classes, float32 0 or 1 for binary, float32 ``(classes,)`` multilabel.
 
-    Numbers from 0 to ``classes - 1`` are kept; names are numbered in alphabetical order. A
-    ``multilabel`` cell has any number of labels, separated by ``;`` or ``|``, or by spaces if the
-    column has neither.
+    Numbers from 0 to ``classes - 1`` are kept. Names are numbered as in the names of the task, or
+    in alphabetical order. A ``multilabel`` cell has any number of labels, separated by ``;`` or
+    ``|``, or by spaces if the column has neither.
 
     Args:
         rows: rows of all splits, so that all get the same numbers.
         tasks: tasks by the name of the label column.
-        names: class names from an earlier call, to encode other rows in the same way.
     """
-    columns: dict[str, list[Tensor]] = {}
-    known: dict[str, list[str]] = {}
+    labels: list[dict[str, Tensor]] = [{} for _ in rows]
+    names: dict[str, list[str]] = {}
     for task, spec in tasks.items():
         cells = _split_cells(rows, task, multilabel=spec.kind == "multilabel")
         if spec.kind == "binary":
-            known[task] = ["0", "1"]
+            names[task] = ["0", "1"]
             cells = [[_binary(row, task)] for row in rows]
-        elif names is not None and task in names:
-            known[task] = list(names[task])
+        elif spec.names is not None:
+            names[task] = list(spec.names)
         else:
-            known[task] = _class_names(cells, task, spec.classes)
-        numbers = [_numbers(row, c, known[task], task) for row, c in zip(rows, cells, strict=True)]
-        if spec.kind == "multilabel":
-            columns[task] = [_multi_hot(labels, len(known[task])) for labels in numbers]
-        else:
-            dtype = torch.float32 if spec.kind == "binary" else torch.int64
-            columns[task] = [torch.tensor(label, dtype=dtype) for (label,) in numbers]
-    labels = [{task: columns[task][i] for task in tasks} for i in range(len(rows))]
-    return Encoded(labels=labels, names=known)
+            names[task] = _class_names(cells, task, spec.classes)
+        for row, cell, encoded in zip(rows, cells, labels, strict=True):
+            numbers = _numbers(row, cell, names[task], task)
+            if spec.kind == "multilabel":
+                encoded[task] = torch.zeros(len(names[task]))
+                encoded[task][numbers] = 1
+            else:
+                dtype = torch.float32 if spec.kind == "binary" else torch.int64
+                encoded[task] = torch.tensor(numbers[0], dtype=dtype)
+    return Encoded(labels, names)
 
 
 def _split_cells(rows: Sequence[Row], task: str, *, multilabel: bool) -> list[list[str]]:
@@ -123,9 +106,3 @@ def _numbers(row: Row, labels: Sequence[str], names: Sequence[str], task: str) -
                 f"classes ({', '.join(names[:10])}): correct the label or the number of classes"
             )
     return [names.index(label) for label in labels]
-
-
-def _multi_hot(numbers: Sequence[int], classes: int) -> Tensor:
-    present = torch.zeros(classes, dtype=torch.float32)
-    present[list(numbers)] = 1
-    return present

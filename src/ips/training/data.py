@@ -160,8 +160,7 @@ def _grid(patches: PatchesConfig) -> dict[str, Any]:
 
 def _table(data: TableConfig, config: Config) -> Data:
     rows = read_table(data.csv, root=data.root, path=data.path, tasks=list(config.tasks))
-    given = {name: task.names for name, task in config.tasks.items() if task.names is not None}
-    encoded = encode_labels(rows, config.tasks, names=given)
+    encoded = encode_labels(rows, config.tasks)
     opener = partial(open_source, patches=config.patches)
     first = opener(rows[0].path)
     if len(first.shape) == 1:  # features

@@ -13,10 +13,9 @@ import torch
 from PIL import Image
 
 from ips.data.synthetic import road_sprites, road_textures
-from ips.data.synthetic.road_files import write_road_signs
 from ips.data.synthetic.road_layout import Layout
 from ips.data.synthetic.road_scene import draw_scene
-from ips.data.synthetic.road_signs import NAMES, TASKS, RoadSigns
+from ips.data.synthetic.road_signs import NAMES, TASKS, RoadSigns, write_road_signs
 from ips.data.synthetic.road_sprites import OTHERS, RINGED, SPEEDS, sign_sprite
 from ips.errors import DataError, PatchError
 from ips.patches.source import PatchSource

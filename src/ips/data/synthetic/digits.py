@@ -9,16 +9,17 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import zipfile
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ips.data.split import Split, check_split
-from ips.data.synthetic.arrays import load_arrays
 from ips.errors import DataError, require
 from ips.files import atomic_write
 
@@ -30,6 +31,7 @@ _TRAIN_SHARE = 0.8
 
 Pixels = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
+Arrays = dict[str, Any]  # of any type, because numpy declares the keywords of savez as such
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,3 +165,13 @@ def _read_idx(folder: Path, name: str, item: tuple[int, ...]) -> Pixels:
     if body.size != int(np.prod(shape)):
         raise DataError(f"{path} has {body.size} bytes, expected {int(np.prod(shape))}: {again}")
     return body.reshape(shape)
+
+
+def load_arrays(path: Path) -> Arrays:
+    """Read the arrays of an ``.npz`` file; raise ValueError if it is damaged."""
+    try:
+        # numpy would leave a damaged file open, so it is opened here.
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+            return {key: stored[key] for key in stored.files}
+    except (EOFError, RuntimeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(str(error) or "the file ends too early") from error

@@ -6,6 +6,7 @@ a short layout, which depends on the seed, the split, the epoch and the image in
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -58,29 +59,44 @@ class Layout:
     noise_places: Coords
 
 
-def build_scene(
-    layout: Layout, *, images: Pixels, classes: Numbers, grid: Grid, name: str
-) -> tuple[ScenePatches, dict[str, Tensor]]:
-    """Patches and labels of one image.
+class SceneDataset(SeededDataset[tuple[ScenePatches, dict[str, Tensor]]], ABC):
+    """Images and labels of layouts.
 
-    Args:
-        layout: content of the image.
+    Attributes:
         images: ``(m, 28, 28)`` images of digits.
         classes: ``(m,)`` their classes.
-        grid: size of the image and its patch grid.
-        name: name of the image in error messages.
+        grid: size of an image and its patch grid.
     """
-    # Digits come last, so that they cover the noise.
-    scene = ScenePatches(
-        np.concatenate([render_strokes(layout.strokes), images[layout.digits]]),
-        places=np.concatenate([layout.noise_places, layout.digit_places]),
-        grid=grid,
-        name=name,
-    )
-    return scene, labels_of(classes[layout.digits], places=layout.digit_places)
+
+    images: Pixels
+    classes: Numbers
+    grid: Grid
+
+    @abstractmethod
+    def layout(self, index: int) -> Layout:
+        """Content of image ``index`` in the current epoch."""
+
+    def __getitem__(self, index: int) -> tuple[ScenePatches, dict[str, Tensor]]:
+        layout = self.layout(index)
+        # Digits come last, so that they cover the noise.
+        scene = ScenePatches(
+            np.concatenate([render_strokes(layout.strokes), self.images[layout.digits]]),
+            places=np.concatenate([layout.noise_places, layout.digit_places]),
+            grid=self.grid,
+            name=f"{self.name}/{index}",
+        )
+        classes = self.classes[layout.digits]  # (5,)
+        counts = np.bincount(classes, minlength=CLASSES)
+        labels = {
+            "majority": torch.tensor(int(counts.argmax())),
+            "max": torch.tensor(int(classes.max())),
+            "top": torch.tensor(int(classes[layout.digit_places[:, 1].argmin()])),
+            "multi": torch.from_numpy((counts > 0).astype(np.float32)),
+        }
+        return scene, labels
 
 
-class MegapixelMNIST(SeededDataset[tuple[ScenePatches, dict[str, Tensor]]]):
+class MegapixelMNIST(SceneDataset):
     """Images that are drawn on demand.
 
     Args:
@@ -125,21 +141,10 @@ class MegapixelMNIST(SeededDataset[tuple[ScenePatches, dict[str, Tensor]]]):
         self.side, self.split = side, split
         self.noise = round(side / PIXELS_PER_NOISE) if noise is None else noise
 
-    def __getitem__(self, index: int) -> tuple[ScenePatches, dict[str, Tensor]]:
-        return build_scene(
-            self.layout(index),
-            images=self.images,
-            classes=self.classes,
-            grid=self.grid,
-            name=f"{self.name}/{index}",
-        )
-
     def layout(self, index: int) -> Layout:
-        """Content of image ``index`` in the current epoch."""
         self.check_index(index)
         # Uniform integers only: they are the least likely to differ between versions of numpy.
-        split = 0 if self.split == "train" else 1
-        rng = seeded_generator(self.seed, split, int(self._epoch), index)
+        rng = seeded_generator(self.seed, int(self.split == "test"), int(self._epoch), index)
         majority = int(rng.integers(CLASSES))
         same, others = self._pools[majority]
         return Layout(
@@ -150,17 +155,6 @@ class MegapixelMNIST(SeededDataset[tuple[ScenePatches, dict[str, Tensor]]]):
                 DIGIT_SIDE, self.side - 2 * DIGIT_SIDE, size=(self.noise, 2), endpoint=True
             ),
         )
-
-
-def labels_of(classes: Numbers, *, places: Coords) -> dict[str, Tensor]:
-    """Label of each of `TASKS` for digits of ``classes (5,)`` at ``places (5, 2)``."""
-    counts = np.bincount(classes, minlength=CLASSES)
-    return {
-        "majority": torch.tensor(int(counts.argmax())),
-        "max": torch.tensor(int(classes.max())),
-        "top": torch.tensor(int(classes[places[:, 1].argmin()])),
-        "multi": torch.from_numpy((counts > 0).astype(np.float32)),
-    }
 
 
 def _by_class(digits: Digits, split: Split) -> list[tuple[Numbers, Numbers]]:

@@ -18,20 +18,16 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from torch import Tensor
 
-from ips.data.seeded import SeededDataset
 from ips.data.split import Split, check_split
-from ips.data.synthetic.arrays import Arrays, load_arrays
-from ips.data.synthetic.digits import CLASSES, DIGIT_SIDE, load_digits
+from ips.data.synthetic.digits import CLASSES, DIGIT_SIDE, Arrays, load_arrays, load_digits
 from ips.data.synthetic.megapixel_mnist import (
     OTHERS,
     SAME,
     Layout,
     MegapixelMNIST,
-    build_scene,
+    SceneDataset,
 )
-from ips.data.synthetic.scene import ScenePatches
 from ips.data.synthetic.strokes import STROKE_STOP
 from ips.errors import DataError
 from ips.files import atomic_write, write_text
@@ -92,7 +88,7 @@ def save_megapixel_mnist(
         raise DataError(f"{out} cannot be written ({error}): choose another folder") from None
 
 
-class SavedMegapixelMNIST(SeededDataset[tuple[ScenePatches, dict[str, Tensor]]]):
+class SavedMegapixelMNIST(SceneDataset):
     """One split of a folder that `save_megapixel_mnist` wrote, the same in every epoch.
 
     Args:
@@ -118,21 +114,16 @@ class SavedMegapixelMNIST(SeededDataset[tuple[ScenePatches, dict[str, Tensor]]])
         self.grid = Grid(side, side, patch=patch_size, stride=stride, edge=edge)
         path = folder / f"{split}.npz"
         self._arrays = _read_arrays(path, settings=settings, count=len(self))
+        self.images = self._arrays["digit_images"]
+        self.classes = self._arrays["digit_classes"].astype(np.int64)
 
-    def __getitem__(self, index: int) -> tuple[ScenePatches, dict[str, Tensor]]:
+    def layout(self, index: int) -> Layout:
         self.check_index(index)
-        layout = Layout(
+        return Layout(
             digits=self._arrays["digits"][index].astype(np.int64),
             digit_places=self._arrays["digit_places"][index].astype(np.int64),
             strokes=self._arrays["strokes"][index],
             noise_places=self._arrays["noise_places"][index].astype(np.int64),
-        )
-        return build_scene(
-            layout,
-            images=self._arrays["digit_images"],
-            classes=self._arrays["digit_classes"].astype(np.int64),
-            grid=self.grid,
-            name=f"{self.name}/{index}",
         )
 
 

@@ -4,23 +4,36 @@ The paper uses photographs that have to be downloaded. These drawn images pose t
 is there a limit of 50, 70 or 80, and which? Each image shows several signs on poles. Where there
 is no speed limit, another sign with a red ring takes its place, so that only the text in the ring
 tells the classes apart. An image depends on the seed, the split, the epoch and its index only.
+
+`write_road_signs` writes a folder:
+
+    road.csv              path, sign and split of each image
+    pictures/NAME.png     the images
+    truth/NAME.geojson    the box of the speed limit, if there is one
+    road.json             the settings
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from PIL import Image as PILImage
 from torch import Tensor
 
+from ips.annotations import polygon_feature, write_geojson
 from ips.data.seeded import SeededDataset, seeded_generator
 from ips.data.split import Split, check_split
+from ips.data.synthetic.folder import Row, write_folder
 from ips.data.synthetic.road_layout import SIZE, SMALLEST_SIZE, Layout, draw_layout
 from ips.data.synthetic.road_scene import draw_scene
 from ips.data.synthetic.road_sprites import SPEEDS
 from ips.errors import DataError
+from ips.files import atomic_write
 from ips.images.array import WholeImage, as_pixels
 from ips.images.image import Pixels
 from ips.patches.grid import Edge, Grid
@@ -34,6 +47,7 @@ TASKS: dict[str, tuple[Literal["multiclass", "multilabel"], int]] = {
 
 # Purposes of random numbers.
 _CLASSES, _PLACES, _PAINT = range(3)
+_VERSION = 1  # of the settings file
 
 
 class RoadImage(WholeImage):
@@ -51,8 +65,7 @@ class RoadSigns(SeededDataset[tuple[ImagePatches, dict[str, Tensor]]]):
     """Road images that are drawn on demand; one in four shows no speed limit.
 
     Args:
-        width: width of an image in pixels.
-        height: height of an image in pixels.
+        width, height: size of an image in pixels.
         count: number of images; 747 for training and 684 for testing in the paper.
         split: split to draw; the two use different random numbers.
         seed: random seed of the images.
@@ -116,4 +129,62 @@ class RoadSigns(SeededDataset[tuple[ImagePatches, dict[str, Tensor]]]):
         return int(rng.permutation(len(NAMES))[place])
 
     def _key(self, purpose: int, number: int) -> tuple[int, ...]:
-        return (0 if self.split == "train" else 1, int(self._epoch), number, purpose)
+        return int(self.split == "test"), int(self._epoch), number, purpose
+
+
+def write_road_signs(
+    folder: str | Path,
+    *,
+    width: int = 400,
+    height: int = 300,
+    train: int = 1500,
+    test: int = 400,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Write the images of `RoadSigns` to ``folder``; an interrupted call can be repeated.
+
+    Args:
+        folder: output folder.
+        width, height: size of an image in pixels.
+        train, test: numbers of images.
+        seed: random seed of the images.
+        progress: callback that receives the number of images done and of all images.
+    """
+    folder = Path(folder)
+    if min(train, test) < 0 or not train + test:
+        raise DataError(f"train={train} and test={test}: ask for at least one picture")
+    images: list[tuple[RoadSigns, int]] = []
+    rows: list[Row] = []
+    for split, count in zip(get_args(Split), (train, test), strict=True):
+        if count:
+            roads = RoadSigns(width=width, height=height, count=count, split=split, seed=seed)
+            images += [(roads, number) for number in range(count)]
+            rows += [
+                (_path(split, number), NAMES[roads.label(number)], split) for number in range(count)
+            ]
+    write_folder(
+        folder,
+        "road",
+        task="sign",
+        rows=rows,
+        subfolders=("pictures", "truth"),
+        settings={"version": _VERSION, "width": width, "height": height, "seed": seed},
+        draw=lambda number: _write(folder, *images[number]),
+        progress=progress,
+    )
+
+
+def _write(folder: Path, roads: RoadSigns, number: int) -> None:
+    path, name = _path(roads.split, number), NAMES[roads.label(number)]
+    boxes = [
+        polygon_feature([(x0, y0), (x1, y0), (x1, y1), (x0, y1)], name=name)
+        for x0, y0, x1, y1 in roads.boxes(number).tolist()
+    ]
+    write_geojson(folder / "truth" / f"{path.stem}.geojson", boxes)
+    with atomic_write(folder / path) as stream:
+        PILImage.fromarray(draw_scene(roads.layout(number))).save(stream, format="PNG")
+
+
+def _path(split: Split, number: int) -> PurePosixPath:
+    return PurePosixPath("pictures") / f"{split}-{number:04d}.png"
