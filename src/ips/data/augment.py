@@ -1,7 +1,6 @@
 """Colour jitter and translation of images, for the Swedish traffic signs.
 
-The random numbers are drawn apart from the image: they are a few numbers that travel to the
-process that decodes it.
+The random numbers are drawn apart from the image, because another process may decode it.
 """
 
 from __future__ import annotations
@@ -21,9 +20,7 @@ class Augmentation:
     """Colour changes as in torchvision's ``ColorJitter``, then a translation.
 
     Args:
-        brightness: factor, 1 for no change.
-        contrast: factor.
-        saturation: factor.
+        brightness, contrast, saturation: factors, 1 for no change.
         hue: rotation as a fraction of the colour circle, 0 for no change.
         order: order of these four changes, numbered as above.
         shift: translation to the right and down in pixels; the gap is black.

@@ -43,14 +43,7 @@ _LABELS = {
 
 @dataclass(frozen=True)
 class Camelyon16Slide:
-    """A slide, or its feature file.
-
-    Args:
-        name: name in later releases.
-        path: file of the slide or of its features.
-        tumor: 1 for a slide with a tumour, 0 otherwise.
-        split: official split.
-    """
+    """A slide with its name in later releases, its file or feature file, 0 or 1, and its split."""
 
     name: str
     path: Path
@@ -77,11 +70,9 @@ class Camelyon16:
 
 
 def camelyon16_table(folder: str | Path, *, features: str | Path | None = None) -> Camelyon16:
-    """List the slides of the data set with their labels and the official split.
+    """List the slides of a folder, or the files of a folder of features, with label and split.
 
-    Args:
-        folder: folder of the data set. With ``features`` only ``testing/reference.csv`` is needed.
-        features: folder of feature files with the names of the slides.
+    With ``features``, only ``testing/reference.csv`` is needed in ``folder``.
     """
     folder = Path(folder)
     reference = folder / "testing" / "reference.csv"
@@ -146,10 +137,9 @@ def read_reference(path: str | Path) -> dict[str, int]:
 
 def write_table(slides: Iterable[Camelyon16Slide], path: str | Path) -> None:
     """Write a CSV of paths, labels and splits for ``data: {kind: table}``."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     rows = [(slide.path.resolve(), slide.tumor, slide.split) for slide in slides]
-    write_csv(path, ["path", TASK, "split"], rows)
+    write_csv(Path(path), ["path", TASK, "split"], rows)
 
 
 def camelyon16_regions(folder: str | Path, slide: Camelyon16Slide) -> list[Region] | None:

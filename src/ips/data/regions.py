@@ -28,13 +28,7 @@ _POINTS = 1 << 18
 
 @dataclass(frozen=True)
 class Region:
-    """A polygon that marks tumour, or excludes an area from the tumour around it.
-
-    Args:
-        polygon: ``(n, 2)`` corners as x, y.
-        group: name of its group in ASAP.
-        tumour: whether it marks tumour; otherwise it is an exclusion.
-    """
+    """A polygon of ``(n, 2)`` corners that marks tumour, or excludes an area from it."""
 
     polygon: Points
     group: str
@@ -42,10 +36,7 @@ class Region:
 
 
 def read_tumour_regions(path: str | Path) -> list[Region]:
-    """Read the polygons of an ASAP file that uses the groups of CAMELYON16, in file order.
-
-    >>> regions = read_tumour_regions("tumor_001.xml")  # doctest: +SKIP
-    """
+    """Read the polygons of an ASAP file that uses the groups of CAMELYON16, in file order."""
     regions = []
     for outline in read_outlines(path):
         group = outline.group or "None"
@@ -76,30 +67,25 @@ def coverage(
     """Estimate the share of each patch that is tumour, ``(N,)``.
 
     Args:
-        regions: from :func:`read_tumour_regions`.
+        regions: polygons of a slide.
         coords: ``(N, 2)`` top-left corners of patches.
         extent: side of a patch.
-        samples: sample points along each side of a patch.
+        samples: number of sample points along each side of a patch.
     """
     corners = np.asarray(coords, dtype=np.float64).reshape(-1, 2)
     steps = (np.arange(samples) + 0.5) * (extent / samples)
     offsets = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2)  # (samples^2, 2)
     share = np.zeros(len(corners))
-    near = np.flatnonzero(_near_tumour(regions, corners, extent))
-    for part in np.array_split(near, max(1, -(-len(near) * len(offsets) // _POINTS))):
-        points = corners[part, None] + offsets  # (k, samples^2, 2)
-        share[part] = inside(regions, points).reshape(len(part), len(offsets)).mean(axis=1)
-    return share
-
-
-def _near_tumour(regions: Sequence[Region], corners: Points, extent: float) -> Mask:
-    """Which patches touch the bounding box of a tumour polygon: most do not."""
-    touched = np.zeros(len(corners), bool)
+    touched = np.zeros(len(corners), bool)  # patches on the bounding box of a tumour: only a few
     for region in regions:
         if region.tumour:
             low, high = region.polygon.min(axis=0), region.polygon.max(axis=0)
             touched |= ((corners + extent > low) & (corners < high)).all(axis=1)
-    return touched
+    near = np.flatnonzero(touched)
+    for part in np.array_split(near, max(1, -(-len(near) * len(offsets) // _POINTS))):
+        points = corners[part, None] + offsets  # (k, samples^2, 2)
+        share[part] = inside(regions, points).reshape(len(part), len(offsets)).mean(axis=1)
+    return share
 
 
 def _in_polygon(polygon: Points, points: Points) -> Mask:

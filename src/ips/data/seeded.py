@@ -21,11 +21,7 @@ def seeded_generator(seed: int, *key: int) -> np.random.Generator:
 class SeededDataset(Dataset[Item]):
     """Base of map-style data sets that are the same in every process and in any order.
 
-    Args:
-        name: name of the data set in error messages.
-        count: number of images.
-        seed: random seed.
-        fresh: whether the images change from epoch to epoch.
+    With ``fresh``, the images change from epoch to epoch. ``name`` is for error messages.
     """
 
     def __init__(self, name: str, *, count: int, seed: int = 0, fresh: bool = False) -> None:

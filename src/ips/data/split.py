@@ -51,8 +51,7 @@ def stratified_split(
     for index, label in enumerate(labels):
         members.setdefault(label, []).append(index)
     strata = [indices for indices in members.values() if len(indices) > 1]
-    singles = [index for indices in members.values() if len(indices) == 1 for index in indices]
-    if singles:
+    if singles := [indices[0] for indices in members.values() if len(indices) == 1]:
         strata.append(singles)
     held_out: set[int] = set()
     random = np.random.default_rng(seed)
@@ -80,4 +79,5 @@ def _test_counts(sizes: list[int], test: float) -> list[int]:
         if not allowed.any():
             allowed = (changed >= 0) & (changed <= size)
         counts[np.argmax(np.where(allowed, (exact - counts) * step, -np.inf))] += step
-    return [int(n) for n in counts]
+    result: list[int] = counts.tolist()
+    return result

@@ -136,13 +136,7 @@ def _read_lines(table: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]
 
 
 class TableData:
-    """Rows of a table as a data set of ``(patches, labels)``; files are opened on demand.
-
-    Args:
-        rows: rows from `read_table`.
-        labels: labels from `ips.data.labels.encode_labels`, one per row.
-        open: opens the patches of a file.
-    """
+    """Rows of a table and their labels as a data set; files are opened on demand."""
 
     def __init__(
         self,
@@ -153,9 +147,7 @@ class TableData:
     ) -> None:
         if len(rows) != len(labels):
             raise DataError(f"{len(rows)} rows but {len(labels)} labels: encode the same rows")
-        self.rows = rows
-        self.labels = labels
-        self.open = open
+        self.rows, self.labels, self.open = rows, labels, open
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -26,16 +26,10 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Sign:
-    """One sign on a photograph.
+    """One sign on a photograph."""
 
-    Args:
-        name: name in the annotations, such as ``70_SIGN``.
-        visibility: VISIBLE, BLURRED, SIDE_ROAD or OCCLUDED; unchecked for signs of no class.
-        box: bounding box in pixels of the file.
-    """
-
-    name: str
-    visibility: str
+    name: str  # such as 70_SIGN
+    visibility: str  # unchecked for signs of no class
     box: Box
 
     @property
@@ -47,13 +41,7 @@ class Sign:
 
 @dataclass(frozen=True)
 class Photo:
-    """One photograph of the data set.
-
-    Args:
-        path: file of the photograph.
-        label: class, an index into `NAMES`.
-        boxes: boxes of the visible signs of this class in pixels of the file, largest first.
-    """
+    """One photograph, its class and the boxes of the visible signs of this class, largest first."""
 
     path: Path
     label: int

@@ -27,14 +27,7 @@ class NoTissueError(PatchError):
 
 
 class PatchesAt(ImagePatches):
-    """Patches of an image at given coordinates, which need not lie on a grid.
-
-    Args:
-        image: image to read from.
-        coords: ``(n, 2)`` top-left corners as x, y in level-0 pixels.
-        patch_size: side of a patch in pixels at the reading resolution.
-        downsample: level-0 pixels per pixel of a patch.
-    """
+    """Patches of an image at ``coords`` ``(n, 2)``, which need not lie on a grid."""
 
     def __init__(self, image: Image, coords: Coords, *, patch_size: int, downsample: float) -> None:
         super().__init__(image, patch_size=patch_size, downsample=downsample, edge="pad")
@@ -90,9 +83,8 @@ def slide_patches(
     check_slide(image, attributes, file)
     stored = _stored_size(image, attributes)
     if stored is None:
-        stored = size, resolution.downsample(image)
-    else:
-        _check_resolution(image, resolution, stored, file)
+        return PatchesAt(image, corners, patch_size=size, downsample=resolution.downsample(image))
+    _check_resolution(image, resolution, stored, file)
     return PatchesAt(image, corners, patch_size=stored[0], downsample=stored[1])
 
 

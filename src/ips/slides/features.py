@@ -173,9 +173,6 @@ def extract_features(
         open_slide: opens the patches of a slide.
         skip_errors: continue after a slide that fails. A slide without tissue is never an error.
         progress: callback that receives the name of the slide, the patches done and all patches.
-
-    Returns:
-        The state of each slide at the end.
     """
     shared = SharedFolder(folder)
     _check_settings(shared, slides, extractor, open_slide)
@@ -200,27 +197,19 @@ def extract_features(
                 continue
             pending.remove(name)
             with claim:
-                error = _attempt(claim, write)
-            if error is not None and not skip_errors:
-                raise error
+                try:
+                    write(claim)
+                except ClaimLostError:
+                    pass
+                except NoTissueError as error:
+                    claim.record("empty", str(error))
+                except (ImageError, PatchError) as error:
+                    if claim.is_mine():  # otherwise another process took over and removed our file
+                        claim.record("failed", str(error))
+                        if not skip_errors:
+                            raise
     shared.remove_leftovers()
     return shared.states(slides)
-
-
-def _attempt(claim: Claim, write: Callable[[Claim], None]) -> IPSError | None:
-    """Process a slide; a failure is recorded in the folder and returned."""
-    try:
-        write(claim)
-    except ClaimLostError:
-        return None
-    except NoTissueError as error:
-        claim.record("empty", str(error))
-    except (ImageError, PatchError) as error:
-        if not claim.is_mine():  # another process took over and removed our temporary file
-            return None
-        claim.record("failed", str(error))
-        return error
-    return None
 
 
 def _check_settings(

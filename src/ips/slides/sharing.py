@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 from uuid import uuid4
 
 from ips.files import write_text
@@ -35,7 +35,7 @@ Outcome = Literal["empty", "failed"]
 _REFRESH_SECONDS = 30.0
 _STALE_SECONDS = 600.0  # a claim that was not refreshed for so long belongs to a dead process
 _PROCESS_ID = uuid4().hex
-_LEFTOVER = re.compile(
+_TEMPORARY = re.compile(
     r"\.(.+)\.(?:h5|claim|empty|failed)\.[0-9a-f]{8,32}\.part|(.+)\.(?:claim|empty|failed)"
 )
 
@@ -62,7 +62,6 @@ class SharedFolder:
         self._started = time.time()
 
     def features(self, name: str) -> Path:
-        """Path of the feature file of a slide."""
         return self.folder / f"{name}.h5"
 
     def claim(self, name: str) -> Claim | None:
@@ -81,9 +80,8 @@ class SharedFolder:
 
     def remove_leftovers(self) -> None:
         """Remove the files that dead processes left beside finished slides."""
-        for file in list(self.folder.iterdir()):
-            match = _LEFTOVER.fullmatch(file.name)
-            if match is not None and self.features(match[1] or match[2]).exists():
+        for name, file in _temporary_files(self.folder):
+            if self.features(name).exists():
                 file.unlink(missing_ok=True)
 
     def states(self, names: Iterable[str] | None = None) -> list[SlideState]:
@@ -114,18 +112,12 @@ class SharedFolder:
 
 
 class Claim:
-    """The right of one process to work on a slide; use it as a context manager.
-
-    Args:
-        folder: shared folder.
-        name: name of the slide.
-    """
+    """The right of one process to work on a slide; use it as a context manager."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name, self._folder = name, folder
         self.file = folder / f"{name}.claim"
-        kinds: tuple[Outcome, ...] = ("empty", "failed")
-        self.outcomes = {kind: folder / f"{name}.{kind}" for kind in kinds}
+        self.outcomes = {kind: folder / f"{name}.{kind}" for kind in get_args(Outcome)}
         self._me = _this_process()
         self._refreshed = 0.0
 
@@ -162,16 +154,12 @@ class Claim:
         os.utime(self.file)
 
     def record(self, outcome: Outcome, reason: str) -> None:
-        """Record why the slide has no features."""
         write_text(self.outcomes[outcome], reason)
 
     def clean(self) -> None:
         """Remove the files of earlier attempts; nobody else uses them while we have the claim."""
-        for file in self.outcomes.values():
-            file.unlink(missing_ok=True)
-        for file in list(self._folder.iterdir()):
-            match = _LEFTOVER.fullmatch(file.name)
-            if match is not None and match[1] == self.name:
+        for name, file in _temporary_files(self._folder):
+            if name == self.name and file != self.file:
                 file.unlink(missing_ok=True)
 
     def release(self) -> None:
@@ -222,6 +210,12 @@ class Claim:
 
     def _part(self) -> Path:
         return self._folder / f".{self.file.name}.{uuid4().hex[:8]}.part"
+
+
+def _temporary_files(folder: Path) -> list[tuple[str, Path]]:
+    """Claims, outcomes and partial files of a folder, with the name of their slide."""
+    matches = [(_TEMPORARY.fullmatch(file.name), file) for file in folder.iterdir()]
+    return [(match[1] or match[2], file) for match, file in matches if match]
 
 
 def _read_owner(file: Path) -> dict[str, Any] | None:

@@ -27,20 +27,12 @@ _LINE = 2  # width of the outline in pixels
 
 @dataclass(frozen=True)
 class SlideTissue:
-    """How much of a slide is tissue.
-
-    Args:
-        slide: file of the slide.
-        kept: number of patches with tissue.
-        total: number of patches.
-        note: why no patch has tissue, or why the slide failed; empty otherwise.
-        failed: whether the slide could not be read.
-    """
+    """How much of a slide is tissue."""
 
     slide: Path
-    kept: int
+    kept: int  # number of patches with tissue
     total: int
-    note: str = ""
+    note: str = ""  # why no patch has tissue, or why the slide failed
     failed: bool = False
 
 

@@ -36,10 +36,8 @@ def save_tissue(path: str | Path, tissue: Tissue) -> None:
         indices.attrs.update(
             level=tissue.level, min_share=tissue.min_share, fluorescent=tissue.fluorescent
         )
-        if tissue.threshold is not None:
-            indices.attrs["threshold"] = tissue.threshold
-        if tissue.reason is not None:
-            indices.attrs["reason"] = tissue.reason
+        optional = {"threshold": tissue.threshold, "reason": tissue.reason}
+        indices.attrs.update({key: value for key, value in optional.items() if value is not None})
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as stream:
         stream.write(buffer.getbuffer())

@@ -135,7 +135,7 @@ def test_idx_files_keep_their_own_split(packed: bool, tmp_path: Path) -> None:
     assert digits.images.dtype == np.uint8
     assert np.array_equal(digits.labels, labels)
     assert digits.train.tolist() == list(range(30))
-    assert digits.part("test").tolist() == list(range(30, 40))
+    assert digits.test.tolist() == list(range(30, 40))
 
 
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
@@ -175,8 +175,3 @@ def test_a_damaged_gzip_file_is_refused(data: bytes, tmp_path: Path) -> None:
     (tmp_path / f"{LABELS}.gz").write_bytes(data)
     with pytest.raises(DataError, match=f"{LABELS}.gz cannot be read"):
         load_digits(tmp_path)
-
-
-def test_an_unknown_split_is_refused(embedded: Digits) -> None:
-    with pytest.raises(DataError, match="no split 'validation': take 'train' or 'test'"):
-        embedded.part("validation")  # type: ignore[arg-type]

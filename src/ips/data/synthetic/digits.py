@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ips.data.split import Split, check_split
 from ips.errors import DataError, require
 from ips.files import atomic_write
 
@@ -36,24 +35,12 @@ Arrays = dict[str, Any]  # of any type, because numpy declares the keywords of s
 
 @dataclass(frozen=True, eq=False)
 class Digits:
-    """Images of digits with their labels and split.
+    """Images of digits, white on black, with their labels and the indices of each split."""
 
-    Args:
-        images: ``(n, 28, 28)`` uint8, white on black.
-        labels: ``(n,)`` int64.
-        train: indices of the training images.
-        test: indices of the test images.
-    """
-
-    images: Pixels
-    labels: Numbers
+    images: Pixels  # (n, 28, 28)
+    labels: Numbers  # (n,)
     train: Numbers
     test: Numbers
-
-    def part(self, split: Split) -> Numbers:
-        """Indices of the images of one split."""
-        check_split(split)
-        return self.train if split == "train" else self.test
 
     def fingerprint(self) -> str:
         """Hash of the content, independent of where the digits were read from."""
@@ -66,9 +53,8 @@ class Digits:
 def load_digits(folder: Path | None = None) -> Digits:
     """Load the 5,000 embedded digits (4,000 train, 1,000 test), or MNIST's files from ``folder``.
 
-    Args:
-        folder: folder with ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``,
-            ``t10k-images-idx3-ubyte`` and ``t10k-labels-idx1-ubyte``, plain or with ``.gz``.
+    These are ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``, ``t10k-images-idx3-ubyte``
+    and ``t10k-labels-idx1-ubyte``, plain or with ``.gz``.
     """
     return _embedded() if folder is None else _from_idx(Path(folder))
 
@@ -78,15 +64,11 @@ def _embedded() -> Digits:
     # Stratified by class. Sorting random keys is less likely than a shuffle to differ between
     # versions of numpy.
     keys = np.random.Generator(np.random.PCG64(_SPLIT_SEED)).random(len(labels))
-    train: list[Numbers] = []
-    test: list[Numbers] = []
-    for digit in range(CLASSES):
-        of_class = np.flatnonzero(labels == digit)
-        of_class = of_class[np.argsort(keys[of_class])]
-        cut = round(_TRAIN_SHARE * len(of_class))
-        train.append(of_class[:cut])
-        test.append(of_class[cut:])
-    return Digits(images, labels, np.concatenate(train), np.concatenate(test))
+    order = np.argsort(keys)
+    classes = [order[labels[order] == digit] for digit in range(CLASSES)]
+    train = np.concatenate([each[: round(_TRAIN_SHARE * len(each))] for each in classes])
+    test = np.concatenate([each[round(_TRAIN_SHARE * len(each)) :] for each in classes])
+    return Digits(images, labels, train, test)
 
 
 def _cached() -> tuple[Pixels, Numbers]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ips.data.seeded import SeededDataset, seeded_generator
-from ips.data.split import Split
+from ips.data.split import Split, check_split
 from ips.data.synthetic.digits import CLASSES, DIGIT_SIDE, Digits, Numbers, Pixels, load_digits
 from ips.data.synthetic.scene import ScenePatches
 from ips.data.synthetic.strokes import Strokes, draw_strokes, render_strokes
@@ -44,32 +44,19 @@ PIXELS_PER_NOISE = 30
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Content of one image; places are top-left corners as x, y.
+    """Content of one image; places are top-left corners as x, y."""
 
-    Args:
-        digits: ``(5,)`` indices of the digit images, those of the majority class first.
-        digit_places: ``(5, 2)``.
-        strokes: ``(n, 2, 3)``, see `ips.data.synthetic.strokes`.
-        noise_places: ``(n, 2)``.
-    """
-
-    digits: Numbers
-    digit_places: Coords
-    strokes: Strokes
-    noise_places: Coords
+    digits: Numbers  # (5,) indices of the digit images, those of the majority class first
+    digit_places: Coords  # (5, 2)
+    strokes: Strokes  # (n, 2, 3)
+    noise_places: Coords  # (n, 2)
 
 
 class SceneDataset(SeededDataset[tuple[ScenePatches, dict[str, Tensor]]], ABC):
-    """Images and labels of layouts.
+    """Patches and labels of images that are described by layouts."""
 
-    Attributes:
-        images: ``(m, 28, 28)`` images of digits.
-        classes: ``(m,)`` their classes.
-        grid: size of an image and its patch grid.
-    """
-
-    images: Pixels
-    classes: Numbers
+    images: Pixels  # (m, 28, 28) images of digits
+    classes: Numbers  # (m,) their classes
     grid: Grid
 
     @abstractmethod
@@ -159,7 +146,8 @@ class MegapixelMNIST(SceneDataset):
 
 def _by_class(digits: Digits, split: Split) -> list[tuple[Numbers, Numbers]]:
     """For each class, the digits of the split with that class and with any other class."""
-    part = digits.part(split)
+    check_split(split)
+    part = digits.train if split == "train" else digits.test
     of_class = [digits.labels[part] == digit for digit in range(CLASSES)]
     for digit, chosen in enumerate(of_class):
         if not chosen.any():

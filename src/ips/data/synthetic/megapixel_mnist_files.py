@@ -56,8 +56,7 @@ def save_megapixel_mnist(
     Args:
         out: output folder, created if missing.
         side, seed, noise, digits: see `MegapixelMNIST`.
-        train: number of training images.
-        test: number of test images.
+        train, test: numbers of images.
         progress: callback that receives the number of images done and of all images.
     """
     out = Path(out)
@@ -89,13 +88,7 @@ def save_megapixel_mnist(
 
 
 class SavedMegapixelMNIST(SceneDataset):
-    """One split of a folder that `save_megapixel_mnist` wrote, the same in every epoch.
-
-    Args:
-        folder: folder of the data set.
-        split: split to open.
-        patch_size, stride, edge: see `MegapixelMNIST`.
-    """
+    """One split of a folder that `save_megapixel_mnist` wrote, the same in every epoch."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ips.data.synthetic.road_sprites import OTHERS, RINGED, Kind, Speed
+from ips.data.synthetic.road_sprites import OTHERS, RINGED
 
 # Signs of larger images are larger too; those of smaller images are not smaller, because their
 # text would not be readable.
@@ -20,21 +20,13 @@ MAX_FAILURES = 50
 
 @dataclass(frozen=True)
 class Road:
-    """A road in perspective; depth is 0 at the horizon and 1 at the lower edge.
+    """A road in perspective; depth is 0 at the horizon and 1 at the lower edge."""
 
-    Args:
-        horizon: row of the horizon.
-        centre: column of the road's centre line at the lower edge.
-        vanishing: column of the vanishing point of a straight road.
-        bend: shift of the road to the right at the horizon, in pixels.
-        half_width: half width of the road at the lower edge, in pixels.
-    """
-
-    horizon: int
-    centre: float
-    vanishing: float
-    bend: float
-    half_width: float
+    horizon: int  # row
+    centre: float  # column of the centre line at the lower edge
+    vanishing: float  # column of the vanishing point of a straight road
+    bend: float  # shift of the road to the right at the horizon, in pixels
+    half_width: float  # at the lower edge, in pixels
 
     def column(self, depth: float, across: float) -> float:
         """Column of the point ``across`` half widths to the right of the centre line."""
@@ -44,52 +36,35 @@ class Road:
 
 @dataclass(frozen=True)
 class Sign:
-    """A sign on its pole.
+    """A sign on its pole."""
 
-    Args:
-        kind: kind of sign.
-        x, y: top-left corner of its bounding square.
-        diameter: side of that square.
-        foot: row of the lower end of the pole.
-        angle: rotation in degrees.
-        light: brightness factor.
-        blur: standard deviation of the blur in pixels.
-    """
-
-    kind: Kind
-    x: int
-    y: int
-    diameter: int
-    foot: int
-    angle: float
-    light: float
-    blur: float
+    kind: str
+    x: int  # left edge of its bounding square
+    y: int  # upper edge
+    diameter: int  # side of that square
+    foot: int  # row of the lower end of the pole
+    angle: float  # degrees
+    light: float  # brightness factor
+    blur: float  # standard deviation in pixels
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Everything that determines an image.
-
-    Args:
-        width, height: size of the image.
-        road: geometry of the road.
-        signs: signs, the farthest first.
-        paint: seed and key of the random numbers of the background.
-    """
+    """Everything that determines an image."""
 
     width: int
     height: int
     road: Road
-    signs: tuple[Sign, ...]
-    paint: tuple[int, tuple[int, ...]]
+    signs: tuple[Sign, ...]  # farthest first
+    paint: tuple[int, ...]  # seed and key of the random numbers of the background
 
 
 def draw_layout(
     rng: np.random.Generator,
-    limit: Speed | None,
+    limit: str | None,
     *,
     size: tuple[int, int],
-    paint: tuple[int, tuple[int, ...]],
+    paint: tuple[int, ...],
 ) -> Layout:
     """Draw a random road with two to four signs, one of them the speed limit, if there is one.
 
@@ -97,27 +72,23 @@ def draw_layout(
     red ring takes its place, so that colour, shape and poles do not reveal the class.
     """
     width, height = size
-    road = _road(rng, width, height)
-    ringed = RINGED[rng.integers(len(RINGED))]
-    others = [*RINGED, *OTHERS]
-    rest = rng.integers(len(others), size=rng.integers(1, 4))
-    kinds: list[Kind] = [limit or ringed, *(others[i] for i in rest)]
-    signs = _signs(rng, kinds, road=road, width=width, height=height)
-    return Layout(width, height, road, signs, paint)
-
-
-def _road(rng: np.random.Generator, width: int, height: int) -> Road:
-    return Road(
+    road = Road(
         horizon=round(height * rng.uniform(0.38, 0.6)),
         centre=width * rng.uniform(0.3, 0.6),
         vanishing=width * rng.uniform(0.35, 0.65),
         bend=width * rng.uniform(-0.15, 0.15),
         half_width=width * rng.uniform(0.5, 0.7),
     )
+    ringed = RINGED[rng.integers(len(RINGED))]
+    others = [*RINGED, *OTHERS]
+    rest = rng.integers(len(others), size=rng.integers(1, 4))
+    kinds = [limit or ringed, *(others[i] for i in rest)]
+    signs = _signs(rng, kinds, road=road, width=width, height=height)
+    return Layout(width, height, road, signs, paint)
 
 
 def _signs(
-    rng: np.random.Generator, kinds: list[Kind], *, road: Road, width: int, height: int
+    rng: np.random.Generator, kinds: list[str], *, road: Road, width: int, height: int
 ) -> tuple[Sign, ...]:
     """Place one sign of each kind at the roadside without horizontal overlap."""
     unit = max(min(width / SIZE[0], height / SIZE[1]), 1.0)
@@ -136,7 +107,7 @@ def _signs(
     return tuple(sorted(signs, key=lambda sign: sign.foot))
 
 
-def _sign(rng: np.random.Generator, kind: Kind, *, road: Road, height: int, unit: float) -> Sign:
+def _sign(rng: np.random.Generator, kind: str, *, road: Road, height: int, unit: float) -> Sign:
     diameter = round(unit * rng.uniform(*DIAMETERS))
     depth = diameter / (112 * unit) * rng.uniform(0.85, 1.15)  # larger signs are nearer
     across = (1, -1)[rng.integers(2)] * rng.uniform(1.2, 3.5)

@@ -38,15 +38,10 @@ _PAINTS: list[Colour] = [(150, 46, 38), (206, 196, 170), (196, 164, 84), (120, 1
 
 def draw_scene(layout: Layout) -> Pixels:
     """Pixels of the image, ``(height, width, 3)``."""
-    seed, key = layout.paint
-    rng = seeded_generator(seed, *key)
+    rng = seeded_generator(*layout.paint)
     image = Image.new("RGB", (layout.width, layout.height))
-    _sky(image, rng, layout.road)
-    _hills(image, rng, layout.road)
-    _ground(image, rng, layout.road)
-    _houses(image, rng, layout.road)
-    _trees(image, rng, layout.road)
-    _cars(image, rng, layout.road)
+    for draw in (_sky, _hills, _ground, _houses, _trees, _cars):
+        draw(image, rng, layout.road)
     image = _soften(image)
     for sign in layout.signs:
         _sign(image, sign)
@@ -156,8 +151,7 @@ def _trees(image: Image.Image, rng: np.random.Generator, road: Road) -> None:
         width = round(height * rng.uniform(0.55, 0.75))
         tree = sprite.resize((width, height), Image.Resampling.NEAREST)  # softened later
         x = road.column(depth, (-1, 1)[rng.integers(2)] * rng.uniform(2.3, 9.0))
-        y = road.horizon + depth * (image.height - road.horizon)
-        image.paste(tree, (round(x - width / 2), round(y - height)), tree)
+        _stand(image, tree, road, depth, x)
 
 
 def _cars(image: Image.Image, rng: np.random.Generator, road: Road) -> None:
@@ -166,12 +160,16 @@ def _cars(image: Image.Image, rng: np.random.Generator, road: Road) -> None:
     for depth in depths.tolist():
         away = bool(rng.integers(2))
         width = max(round(0.52 * road.half_width * depth), 4)
-        height = round(0.8 * width)
         sprite = car_sprite(int(rng.integers(len(CARS))), away)
-        car = sprite.resize((width, height), Image.Resampling.BOX)
+        car = sprite.resize((width, round(0.8 * width)), Image.Resampling.BOX)
         x = road.column(depth, 0.45 if away else -0.45)
-        y = road.horizon + depth * (image.height - road.horizon)
-        image.paste(car, (round(x - width / 2), round(y - height)), car)
+        _stand(image, car, road, depth, x)
+
+
+def _stand(image: Image.Image, sprite: Image.Image, road: Road, depth: float, x: float) -> None:
+    """Paste a sprite with its foot at a depth of the road."""
+    y = road.horizon + depth * (image.height - road.horizon)
+    image.paste(sprite, (round(x - sprite.width / 2), round(y - sprite.height)), sprite)
 
 
 def _sign(image: Image.Image, sign: Sign) -> None:

@@ -117,7 +117,7 @@ class RoadSigns(SeededDataset[tuple[ImagePatches, dict[str, Tensor]]]):
             seeded_generator(self.seed, *self._key(_PLACES, index)),
             SPEEDS[label - 1] if label else None,
             size=(self.grid.width, self.grid.height),
-            paint=(self.seed, self._key(_PAINT, index)),
+            paint=(self.seed, *self._key(_PAINT, index)),
         )
 
     def label(self, index: int) -> int:

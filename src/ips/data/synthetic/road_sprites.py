@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, lru_cache
-from typing import Literal, Self, get_args
+from functools import cache
+from typing import Self
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
-
-Speed = Literal["50", "70", "80"]
-Ringed = Literal["no vehicles", "no overtaking", "no turning", "no lorries", "no walking"]
-Other = Literal[
-    "keep right", "cycle path", "danger", "crossroads", "give way", "stop", "no entry",
-    "no parking", "priority",
-]  # fmt: skip
-Kind = Speed | Ringed | Other
-
-SPEEDS: tuple[Speed, ...] = get_args(Speed)
-RINGED: tuple[Ringed, ...] = get_args(Ringed)
-"""Signs that differ from a speed limit only inside the red ring."""
-OTHERS: tuple[Other, ...] = get_args(Other)
 
 Colour = tuple[int, int, int]
 Points = list[tuple[float, float]]
@@ -96,8 +83,8 @@ def _triangle(up: int) -> _Board:
     return board
 
 
-def _diamond(board: _Board, size: float, colour: Colour) -> _Board:
-    return board.shape([(0, -size), (size, 0), (0, size), (-size, 0)], colour)
+def _diamond(size: float) -> Points:
+    return [(0, -size), (size, 0), (0, size), (-size, 0)]
 
 
 def _octagon() -> Points:
@@ -105,7 +92,7 @@ def _octagon() -> Points:
     return list(zip(np.cos(turn).tolist(), np.sin(turn).tolist(), strict=True))
 
 
-_SIGNS: dict[Kind, Callable[[], _Board]] = {
+_RINGED: dict[str, Callable[[], _Board]] = {
     "no vehicles": _ring,
     "no overtaking": lambda: _ring().car(-0.32, _RED).car(0.32, _BLACK),
     "no turning": lambda: (
@@ -128,6 +115,8 @@ _SIGNS: dict[Kind, Callable[[], _Board]] = {
         .line([(0, 0.1), (-0.25, 0.55)], 0.17, _BLACK)
         .line([(-0.35, 0), (0, -0.25), (0.35, 0)], 0.12, _BLACK)
     ),
+}
+_OTHERS: dict[str, Callable[[], _Board]] = {
     "keep right": lambda: (
         _disc(_BLUE)
         .line([(-0.4, -0.4), (0.25, 0.25)], 0.22, _WHITE)
@@ -149,12 +138,14 @@ _SIGNS: dict[Kind, Callable[[], _Board]] = {
     "stop": lambda: _Board(_RED).shape(_octagon(), _RED).text("STOP", 1.4, 0.55, _WHITE),
     "no entry": lambda: _disc(_RED).box(-0.7, -0.18, 0.7, 0.18, _YELLOW),
     "no parking": lambda: _ring(_BLUE).line([(-0.55, -0.55), (0.55, 0.55)], 0.2, _RED),
-    "priority": lambda: _diamond(_diamond(_Board(_WHITE), 1.0, _WHITE), 0.75, _YELLOW),
+    "priority": lambda: _Board(_WHITE).shape(_diamond(1), _WHITE).shape(_diamond(0.75), _YELLOW),
 }
+SPEEDS, RINGED, OTHERS = ("50", "70", "80"), tuple(_RINGED), tuple(_OTHERS)
+"""Kinds of signs; those in `RINGED` differ from a speed limit only inside the red ring."""
 
 
 @cache
-def sign_sprite(kind: Kind) -> Image.Image:
+def sign_sprite(kind: str) -> Image.Image:
     """Sprite of a sign with four bands: red, green, blue and opacity.
 
     Transparent pixels have the colour of the rim, so that rotating and reducing the bands one by
@@ -162,16 +153,14 @@ def sign_sprite(kind: Kind) -> Image.Image:
     """
     if kind in SPEEDS:
         return _ring().text(kind, 1.18, 0.98, _BLACK).image
-    return _SIGNS[kind]().image
+    return (_RINGED | _OTHERS)[kind]().image
 
 
 TREES = 8
-CARS: list[Colour] = [
-    (176, 34, 36), (44, 60, 92), (208, 208, 206), (48, 48, 52), (128, 132, 136),
-]  # fmt: skip
+CARS = [(176, 34, 36), (44, 60, 92), (208, 208, 206), (48, 48, 52), (128, 132, 136)]
 
 
-@lru_cache(maxsize=TREES)
+@cache
 def tree_sprite(number: int) -> Image.Image:
     """RGBA sprite of a tree; odd numbers are firs."""
     rng = np.random.default_rng(number)
@@ -196,7 +185,7 @@ def tree_sprite(number: int) -> Image.Image:
     return image
 
 
-@lru_cache(maxsize=2 * len(CARS))
+@cache
 def car_sprite(number: int, away: bool) -> Image.Image:
     """RGBA sprite of a car, with red lights if it drives away and white ones otherwise."""
     paint = CARS[number]

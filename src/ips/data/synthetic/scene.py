@@ -32,21 +32,16 @@ class ScenePatches(PatchSource):
     def __init__(
         self, cells: npt.NDArray[np.uint8], *, places: Coords, grid: Grid, name: str
     ) -> None:
-        self.cells = cells
-        self.places = places
-        self.grid = grid
-        self.name = name
+        self.cells, self.places, self.grid, self.name = cells, places, grid, name
         self.extent: int = grid.patch
         self.shape = 1, grid.patch, grid.patch
 
     @cached_property
     def coords(self) -> Coords:
-        """``(N, 2)`` top-left corners as x, y."""
         return self.grid.coords
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The whole image."""
         width, height = self.grid.width, self.grid.height
         return (
             Part(
@@ -109,9 +104,7 @@ class ScenePatches(PatchSource):
         rows, columns = self.grid.shape
         first = np.maximum(-((p - 1 - self.places) // stride), 0)  # (n, 2) column, row
         last = np.minimum((self.places + c - 1) // stride, np.array([columns, rows]) - 1)
-        reach = (
-            p + c - 1
-        ) // stride + 1  # upper bound of patches that a cell overlaps along an axis
+        reach = (p + c - 1) // stride + 1  # most patches along an axis that a cell overlaps
         line = first[:, :, None] + np.arange(reach)  # (n, 2, reach)
         inside = line <= last[:, :, None]
         cell, i, j = np.nonzero(inside[:, 1, :, None] & inside[:, 0, None, :])
@@ -121,7 +114,5 @@ class ScenePatches(PatchSource):
 
     def __getstate__(self) -> dict[str, Any]:
         # Derived values are recomputed after unpickling: they would be most of the bytes.
-        state = {
-            key: value for key, value in self.__dict__.items() if key not in ("_overlaps", "coords")
-        }
-        return state | {"grid": dataclasses.replace(self.grid)}
+        state = self.__dict__ | {"grid": dataclasses.replace(self.grid)}
+        return {key: value for key, value in state.items() if key not in ("_overlaps", "coords")}

@@ -144,6 +144,11 @@ def _write_pyramid(stream: Any, slide: TissueSlide) -> None:
     side = slide.side
     coarse = np.empty((side // _FACTOR, side // _FACTOR, 3), np.uint8)
 
+    def levels() -> Iterator[Any]:
+        yield tiles()
+        yield coarse
+        yield _reduce(coarse)
+
     def tiles() -> Iterator[Pixels]:
         part = TILE // _FACTOR
         for row in range(side // TILE):
@@ -153,27 +158,23 @@ def _write_pyramid(stream: Any, slide: TissueSlide) -> None:
                 coarse[y : y + part, x : x + part] = _reduce(tile)
                 yield tile
 
-    options: dict[str, Any] = {
-        "tile": (TILE, TILE),
-        "photometric": "rgb",
-        "compression": "jpeg",
-        "compressionargs": {"level": _QUALITY},
-        "resolutionunit": "CENTIMETER",
-        "metadata": None,
-        "software": "ips",
-    }
     with tifffile.TiffWriter(stream) as file:
-        file.write(
-            tiles(),
-            shape=(side, side, 3),
-            dtype=np.uint8,
-            resolution=(1e4 / MPP, 1e4 / MPP),
-            **options,
-        )
-        level, mpp = coarse, MPP * _FACTOR
-        for _ in range(2):
-            file.write(level, subfiletype=1, resolution=(1e4 / mpp, 1e4 / mpp), **options)
-            level, mpp = _reduce(level), mpp * _FACTOR
+        for number, level in enumerate(levels()):
+            factor = _FACTOR**number
+            file.write(
+                level,
+                shape=(side // factor, side // factor, 3),
+                dtype=np.uint8,
+                subfiletype=1 if number else None,
+                resolution=(1e4 / (MPP * factor), 1e4 / (MPP * factor)),
+                tile=(TILE, TILE),
+                photometric="rgb",
+                compression="jpeg",
+                compressionargs={"level": _QUALITY},
+                resolutionunit="CENTIMETER",
+                metadata=None,
+                software="ips",
+            )
 
 
 def _reduce(pixels: Pixels) -> Pixels:
