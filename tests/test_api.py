@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,9 +63,11 @@ def test_every_function_of_the_api_is_documented() -> None:
     functions = [function for function in functions if inspect.isfunction(function)]
     assert len(functions) == 15
     for function in functions:
-        assert function.__doc__
-        assert "Args:" in function.__doc__
-        kinds = [parameter.kind for parameter in inspect.signature(function).parameters.values()]
+        parameters = inspect.signature(function).parameters
+        for name in parameters:
+            text = f"{api.__doc__}{function.__doc__}"
+            assert re.search(rf"\b{name}\b", text), f"{function.__name__}: {name}"
+        kinds = [parameter.kind for parameter in parameters.values()]
         assert kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD) <= 2, function.__name__
 
 

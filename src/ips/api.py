@@ -1,17 +1,21 @@
 """The commands of `ips` as Python functions: one documented function for each command.
 
-    >>> from ips import api
-    >>> api.train("megapixel-mnist", run="runs/demo").scores  # doctest: +SKIP
-    {'majority': 0.94, 'max': 0.878, 'top': 0.84, 'multi': 0.505}
+Usage::
+
+    from ips import api
+
+    api.train("megapixel-mnist", run="runs/demo", settings=["train.epochs=5"])
+    for prediction in api.predict("runs/demo", ["a.png", "b.png"]):
+        print(prediction.image, prediction.answers)
 
 The functions raise `ips.IPSError` with a one-sentence message. They are silent by default: pass
-``console=rich.console.Console()`` for progress bars. The commands of `ips data` are functions of
-`ips.data`.
+``console=rich.console.Console()`` for progress bars. ``settings`` override those of a recipe, as
+``"select.keep=50"``. The commands of `ips data` are functions of `ips.data`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -27,14 +31,16 @@ if TYPE_CHECKING:
     from ips.bench.memory import bench_memory
     from ips.bench.read import bench_read
     from ips.bench.speed import bench_selection, bench_step
-    from ips.config import Config
+    from ips.experiments import ExperimentResult
     from ips.explain import Explanation
     from ips.predictor import Predictor
     from ips.pretraining.train import pretrain
+    from ips.report import write_run_report as report
     from ips.slides.coords import Resolution
     from ips.slides.features import FeatureExtractor
     from ips.slides.sharing import SlideState
-    from ips.slides.tissue import SlideTissue
+    from ips.slides.tissue import find_tissue
+    from ips.training import Evaluation, evaluate
 
 __all__ = [
     "Evaluation",
@@ -58,13 +64,18 @@ __all__ = [
     "view",
 ]
 
-# Functions that do all of their command; imported at first use, so that `import ips.api` is fast.
-_MODULES = {
-    "bench_memory": "ips.bench.memory",
-    "bench_read": "ips.bench.read",
-    "bench_selection": "ips.bench.speed",
-    "bench_step": "ips.bench.speed",
-    "pretrain": "ips.pretraining.train",
+# Names from other packages; imported at first use, so that `import ips.api` is fast.
+_LAZY = {
+    "Evaluation": "ips.training.Evaluation",
+    "ExperimentResult": "ips.experiments.ExperimentResult",
+    "bench_memory": "ips.bench.memory.bench_memory",
+    "bench_read": "ips.bench.read.bench_read",
+    "bench_selection": "ips.bench.speed.bench_selection",
+    "bench_step": "ips.bench.speed.bench_step",
+    "evaluate": "ips.training.evaluate",
+    "find_tissue": "ips.slides.tissue.find_tissue",
+    "pretrain": "ips.pretraining.train.pretrain",
+    "report": "ips.report.write_run_report",
 }
 
 AnyPath = str | Path
@@ -75,24 +86,10 @@ _GALLERY = 60  # patches in the gallery of a trained run
 
 
 def __getattr__(name: str) -> object:
-    if name not in _MODULES:
+    if name not in _LAZY:
         raise AttributeError(f"module 'ips.api' has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Scores of a trained model on its test images.
-
-    Attributes:
-        run: run folder.
-        scores: score of each task.
-        metrics: name of each task's metric: accuracy, exact-match or auc.
-    """
-
-    run: Path
-    scores: dict[str, float]
-    metrics: Mapping[str, str]
+    module, _, attribute = _LAZY[name].rpartition(".")
+    return getattr(import_module(module), attribute)
 
 
 def train(
@@ -111,15 +108,8 @@ def train(
         recipe: name of a recipe, or path of a YAML file.
         run: run folder.
         scale: scale of the recipe; ``laptop`` by default, where the recipe has it.
-        settings: settings that override those of the recipe, as ``"select.keep=50"``.
         resume: continue the run in the run folder, if there is one.
-        console: console for progress bars.
         on_scores: callback that receives the scores before the figures are drawn.
-
-    Returns:
-        Scores on the test images.
-
-    >>> train("megapixel-mnist", run="runs/demo", settings=["train.epochs=5"])  # doctest: +SKIP
     """
     from ips.config_io import parse_config
     from ips.explain.figures.gallery import TopPatches
@@ -128,40 +118,20 @@ def train(
     from ips.training import build_data
     from ips.training import run as training
 
-    folder, console = Path(run), console or _quiet()
+    folder = Path(run)
     values = read_recipe(str(recipe), scale=scale, settings=settings)
     config = shortened(parse_config(values, source=str(recipe)), settings)
     data = build_data(config)
     watch = snapshot_writer(folder, data)
     model = training.train(config, folder, resume=resume, console=console, data=data, watch=watch)
     top = TopPatches(_GALLERY)
-    result = training.evaluate(
+    evaluation = training.evaluate(
         folder, model=model, console=console, data=data, observer=top_patch_collector(top)
     )
-    evaluation = _evaluation(folder, result.scores, model.config)
     if on_scores is not None:
         on_scores(evaluation)
     draw_run(folder, model, data, top)
     return evaluation
-
-
-def evaluate(run: AnyPath, *, console: Console | None = None) -> Evaluation:
-    """Score the trained model of a run folder on its test images, and write ``test.json``.
-
-    Args:
-        run: run folder of a trained model.
-        console: console for the progress bar.
-
-    Returns:
-        Scores on the test images.
-
-    >>> evaluate("runs/demo").scores["majority"]  # doctest: +SKIP
-    0.94
-    """
-    from ips.training import run as training
-
-    result = training.evaluate(Path(run), console=console or _quiet())
-    return _evaluation(Path(run), result.scores, result.model.config)
 
 
 @dataclass(frozen=True)
@@ -211,15 +181,8 @@ def predict(
         run: run folder of a trained model.
         images: image files, slides or feature files.
         figures: folder for a figure of each image's attention.
-        console: console for progress bars.
         on_error: callback that receives the error of an image that cannot be read; the other
             images are still predicted. By default the error is raised.
-
-    Yields:
-        The prediction of each image.
-
-    >>> for prediction in predict("runs/demo", ["a.png", "b.png"]):  # doctest: +SKIP
-    ...     print(prediction.image, prediction.answers)
     """
     from ips.explain.export import output_stems
     from ips.explain.figures.attention import draw_attention
@@ -234,7 +197,7 @@ def predict(
         _make_folder(folder, "--figures")
     for name, target in zip(names, targets, strict=True):
         with _errors_to(on_error):
-            explanation = _predict_with_progress(predictor, name, console or _quiet())
+            explanation = _predict_with_progress(predictor, name, console)
             if target is not None:
                 draw_attention(target, [explanation])
             probabilities = explanation.probabilities
@@ -278,21 +241,18 @@ def explain(
     """Write the attention of every patch of images, one image after the other.
 
     Args:
-        run, images, console, on_error: see `predict`.
+        run, images, on_error: see `predict`.
         out: output folder.
         top, all_patches, task, crop: see `ips.explain.export.write_explanation`.
 
     Yields:
         The files of each image: overlay, gallery, patch classes, CSV, GeoJSON and TIFF.
-
-    >>> for image in explain("runs/demo", ["a.png"], out="out"):  # doctest: +SKIP
-    ...     print(image.answer, image.files)
     """
     from ips.explain.export import ENDINGS, omissions, output_stems, write_explanation
     from ips.predictor import load
     from ips.progress import progress_bar
 
-    predictor, console = load(run), console or _quiet()
+    predictor = load(run)
     if task is not None and task not in predictor.config.tasks:
         known = ", ".join(predictor.config.tasks)
         raise ConfigError(f"--task {task}: the model has no such task: choose one of {known}")
@@ -320,29 +280,6 @@ def explain(
             yield ExplainedImage(name, answer, explanation.patches, stem, files, notes)
 
 
-def report(
-    run: AnyPath, *, out: AnyPath | None = None, examples: int = 4, console: Console | None = None
-) -> Path:
-    """Write an HTML page about a run: scores with intervals, confusion, calibration, examples.
-
-    Args:
-        run: run folder of a trained model.
-        out: HTML file to write; ``report.html`` in the run folder by default.
-        examples: number of correct and of wrong test images to show, each.
-        console: console for progress bars.
-
-    Returns:
-        The HTML file.
-
-    >>> report("runs/demo")  # doctest: +SKIP
-    PosixPath('runs/demo/report.html')
-    """
-    from ips.report import write_run_report
-
-    path = None if out is None else Path(out)
-    return write_run_report(Path(run), path, examples=examples, console=console)
-
-
 def view(
     run: AnyPath,
     images: Sequence[AnyPath],
@@ -360,9 +297,6 @@ def view(
             files beside the images.
         port: port of the page; 0 picks a free one.
         on_ready: callback that receives the address of the page; printed by default.
-
-    >>> view("runs/demo", ["slides"], port=8000)  # doctest: +SKIP
-    http://127.0.0.1:8000/...
     """
     from ips.predictor import load
     from ips.viewer import Library, find_images, serve
@@ -378,56 +312,6 @@ def view(
         )
     library = Library(load(run), Path(run), paths, annotations=outlines)
     serve(library, port=port, on_ready=on_ready)
-
-
-def find_tissue(
-    slides: Sequence[AnyPath],
-    *,
-    out: AnyPath,
-    resolution: Resolution | None = None,
-    tissue_level: int | None = None,
-    skip_errors: bool = False,
-    console: Console | None = None,
-) -> list[SlideTissue]:
-    """Find the patches of slides that contain tissue; finished slides are not read again.
-
-    Args:
-        slides: slide files, or folders of slides.
-        out: output folder of patch coordinates and thumbnails.
-        resolution: patch size and resolution to read at; 256 px at level 0 by default.
-        tissue_level: pyramid level to search for tissue; by default a coarse one.
-        skip_errors: continue without slides that cannot be read.
-        console: console for the progress bar.
-
-    Returns:
-        The number of patches with tissue on each slide.
-
-    >>> from ips.slides.coords import Resolution
-    >>> find_tissue(["slides"], out="tissue", resolution=Resolution(mpp=0.5))  # doctest: +SKIP
-    """
-    from ips.progress import progress_bar
-    from ips.slides.coords import Resolution
-    from ips.slides.listing import list_slides
-    from ips.slides.tissue import find_tissue_in
-
-    files = list_slides(Path(slide) for slide in slides)
-    names = [file.name for file in files]
-    with progress_bar(console or _quiet()) as bar:
-        line = bar.add_task("slides", total=len(files), note="")
-
-        def progress(name: str, done: int, total: int) -> None:
-            bar.update(line, completed=names.index(name), note=f"{name} {done / total:.0%}")
-
-        found = find_tissue_in(
-            files,
-            Path(out),
-            resolution=resolution or Resolution(),
-            level=tissue_level,
-            skip_errors=skip_errors,
-            progress=progress,
-        )
-        bar.update(line, completed=len(files), note="")
-    return found
 
 
 def extract_features(
@@ -454,23 +338,15 @@ def extract_features(
         resolution: patch size and resolution to read at; by default as stored in ``coords``, or
             256 px at level 0.
         skip_errors: continue without slides that cannot be read.
-        console: console for progress bars.
-
-    Returns:
-        The state of each slide.
-
-    >>> from ips.slides.encoder import build_extractor
-    >>> extractor = build_extractor("resnet50", weights="imagenet")  # doctest: +SKIP
-    >>> extract_features(["slides"], out="features", extractor=extractor)  # doctest: +SKIP
     """
     from ips.progress import progress_bar
     from ips.slides.coords import Resolution, slide_patches
     from ips.slides.features import extract_features as extract
     from ips.slides.listing import list_slides
 
-    files = {file.stem: file for file in list_slides(Path(slide) for slide in slides)}
+    files = {file.stem: file for file in list_slides(slides)}
     out, resolution = Path(out), resolution or Resolution()
-    with progress_bar(console or _quiet()) as bar:
+    with progress_bar(console) as bar:
         total_line = bar.add_task("slides", total=len(files), note="")
         slide_line = bar.add_task("patches", total=None, note="")
 
@@ -499,12 +375,6 @@ def feature_status(folder: AnyPath, *, slides: Sequence[AnyPath] = ()) -> list[S
     Args:
         folder: output folder of `extract_features`.
         slides: slide files, or folders of slides; by default those that were started.
-
-    Returns:
-        The state of each slide.
-
-    >>> feature_status("features")  # doctest: +SKIP
-    [SlideState(name='a', state='done', note='')]
     """
     from ips.slides.listing import list_slides
     from ips.slides.sharing import SharedFolder
@@ -514,21 +384,8 @@ def feature_status(folder: AnyPath, *, slides: Sequence[AnyPath] = ()) -> list[S
         raise ConfigError(
             f"{folder}: there is no such folder: give the folder of ips slides features"
         )
-    names = [file.stem for file in list_slides(Path(slide) for slide in slides)]
+    names = [file.stem for file in list_slides(slides)]
     return SharedFolder(folder).states(names or None)
-
-
-@dataclass(frozen=True)
-class ExperimentResult:
-    """Outcome of an experiment.
-
-    Attributes:
-        files: results as CSV, Markdown table and figure; empty if there are no results yet.
-        failures: one sentence for each training or measurement that failed.
-    """
-
-    files: list[Path]
-    failures: list[str]
 
 
 def experiment(
@@ -552,14 +409,7 @@ def experiment(
         seeds: number of trainings of each row; as in the paper by default.
         methods: methods to run; all by default.
         part: ``scores`` trains, ``costs`` measures time and memory of a training step.
-        settings: settings that override those of the recipes, as ``"train.epochs=5"``.
         steps: number of training steps of a measurement.
-        console: console for progress bars.
-
-    Returns:
-        Result files and failures.
-
-    >>> experiment("megapixel-mnist", out="runs/table", methods=["ips"])  # doctest: +SKIP
     """
     from ips.experiments import Plan, get_experiment, run_experiment
 
@@ -577,17 +427,12 @@ def experiment(
     )
     if not plan.scores and not plan.costs:
         raise ConfigError(f"{name}: trains no model: leave out --part scores")
-    return ExperimentResult(*run_experiment(plan, console=console or _quiet()))
+    return run_experiment(plan, console=console)
 
 
-def _evaluation(run: Path, scores: dict[str, float], config: Config) -> Evaluation:
-    from ips.tasks import build_tasks
-
-    tasks = build_tasks(config.tasks)
-    return Evaluation(run, scores, {name: tasks[name].metric_name for name in scores})
-
-
-def _predict_with_progress(predictor: Predictor, image: str, console: Console) -> Explanation:
+def _predict_with_progress(
+    predictor: Predictor, image: str, console: Console | None
+) -> Explanation:
     from ips.progress import progress_bar
 
     with progress_bar(console, transient=True) as bar:
@@ -621,9 +466,3 @@ def _make_folder(folder: Path, option: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
         raise ConfigError(f"{option} {folder}: that is a file: give a folder") from error
-
-
-def _quiet() -> Console:
-    from rich.console import Console
-
-    return Console(quiet=True)

@@ -13,10 +13,11 @@ from rich.progress import (
 )
 
 
-def progress_bar(console: Console, *, transient: bool = False) -> Progress:
+def progress_bar(console: Console | None, *, transient: bool = False) -> Progress:
     """A progress bar with count, elapsed and remaining time; a ``transient`` bar disappears.
 
-    Text is not parsed as markup: a file may be called ``scan[old].png``.
+    Without a console, nothing is shown. Text is not parsed as markup: a file may be called
+    ``scan[old].png``.
     """
     return Progress(
         TextColumn("{task.description}", markup=False),
@@ -26,6 +27,6 @@ def progress_bar(console: Console, *, transient: bool = False) -> Progress:
         TextColumn("left"),
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}", markup=False),
-        console=console,
+        console=console or Console(quiet=True),
         transient=transient,
     )

@@ -1,6 +1,6 @@
 """The paper's tables and figures, each as a command."""
 
 from ips.experiments.definitions import EXPERIMENTS, get_experiment
-from ips.experiments.runner import Plan, run_experiment
+from ips.experiments.runner import ExperimentResult, Plan, run_experiment
 
-__all__ = ["EXPERIMENTS", "Plan", "get_experiment", "run_experiment"]
+__all__ = ["EXPERIMENTS", "ExperimentResult", "Plan", "get_experiment", "run_experiment"]

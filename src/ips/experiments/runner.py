@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
@@ -88,13 +88,22 @@ class Plan:
         return self.folder / "runs" / arm.slug / f"seed-{seed}"
 
 
-def run_experiment(plan: Plan, *, console: Console) -> tuple[list[Path], list[str]]:
+class ExperimentResult(NamedTuple):
+    """Outcome of an experiment.
+
+    Attributes:
+        files: results as CSV, Markdown table and figure; empty if there are no results yet.
+        failures: one sentence for each training or measurement that failed.
+    """
+
+    files: list[Path]
+    failures: list[str]
+
+
+def run_experiment(plan: Plan, *, console: Console | None = None) -> ExperimentResult:
     """Run the unfinished part of a plan; finished trainings and measurements are not repeated.
 
     An arm that fails does not stop the others.
-
-    Returns:
-        the files with the results, and one sentence per failure.
     """
     arms = plan.arms()
     for arm in arms:
@@ -122,7 +131,7 @@ def run_experiment(plan: Plan, *, console: Console) -> tuple[list[Path], list[st
                 failures.append(f"{name}: {_failure(error)}")
             _write_results(plan)
             progress.advance(bar)
-    return _write_results(plan), failures
+    return ExperimentResult(_write_results(plan), failures)
 
 
 def read_results(plan: Plan) -> list[Result]:
@@ -153,7 +162,7 @@ def _failure(error: Exception) -> str:
     return "does not fit into memory: use a smaller train.batch or smaller images"
 
 
-def _train(plan: Plan, arm: Arm, seed: int, *, console: Console, progress: Progress) -> None:
+def _train(plan: Plan, arm: Arm, seed: int, *, console: Console | None, progress: Progress) -> None:
     run = plan.run(arm, seed)
     # Also for a finished run: it is an error if its settings differ.
     config = plan.config(arm, seed)

@@ -29,22 +29,26 @@ from ips.training.store import TrainedModel
 
 
 def write_run_report(
-    run: Path, path: Path | None = None, *, examples: int = 4, console: Console | None = None
+    run: str | Path,
+    *,
+    out: str | Path | None = None,
+    examples: int = 4,
+    console: Console | None = None,
 ) -> Path:
-    """Write the HTML report of a trained run, and return its path.
+    """Write an HTML page about a run: scores with intervals, confusion, calibration, examples.
 
     The predictions for the test images are stored in ``predictions.csv`` in the run folder. A
     second report of the same model reads them from there.
 
     Args:
         run: folder of a trained model.
-        path: HTML file to write; ``report.html`` in the run folder by default.
+        out: HTML file to write; ``report.html`` in the run folder by default.
         examples: number of images to show, each of the correct and of the wrong ones.
         console: console for progress bars; none are shown by default.
     """
+    run = Path(run)
     predictor = load(run)
-    path = _checked(path or run / "report.html")
-    console = console or Console(quiet=True)
+    path = _checked(Path(out or run / "report.html"))
     data = build_data(predictor.config)
     predictions = _predictions(run, predictor, data, console)
     best, worst = predictions.best_and_worst(examples)
@@ -74,7 +78,9 @@ def _checked(path: Path) -> Path:
     return path
 
 
-def _predictions(run: Path, predictor: Predictor, data: Data, console: Console) -> TestPredictions:
+def _predictions(
+    run: Path, predictor: Predictor, data: Data, console: Console | None
+) -> TestPredictions:
     """The stored predictions if they are newer than model and data, else those of a new test."""
     stored, config = run / "predictions.csv", predictor.config
     tables = [value for _, value in config.data if isinstance(value, Path) and value.is_file()]
@@ -88,7 +94,7 @@ def _predictions(run: Path, predictor: Predictor, data: Data, console: Console) 
     return predictions
 
 
-def _test(run: Path, predictor: Predictor, data: Data, console: Console) -> TestPredictions:
+def _test(run: Path, predictor: Predictor, data: Data, console: Console | None) -> TestPredictions:
     tasks = predictor.tasks
     images: list[str] = []
     probabilities: dict[str, list[list[float]]] = {name: [] for name in tasks}
@@ -114,7 +120,7 @@ def _test(run: Path, predictor: Predictor, data: Data, console: Console) -> Test
 
 
 def _examples(
-    predictor: Predictor, data: Data, numbers: Sequence[int], console: Console
+    predictor: Predictor, data: Data, numbers: Sequence[int], console: Console | None
 ) -> list[Example]:
     """Pictures of some test images with their attention, one image in memory at a time."""
     examples = []

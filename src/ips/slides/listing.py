@@ -13,13 +13,13 @@ SlideProgress = Callable[[str, int, int], None]
 """Callback that receives the name of a slide, the steps done on it and its number of steps."""
 
 
-def list_slides(paths: Iterable[Path]) -> list[Path]:
+def list_slides(paths: Iterable[str | Path]) -> list[Path]:
     """The given slides and those directly inside the given folders, each once.
 
     Two slides with the same name are an error, because results are stored by name.
     """
     found: dict[Path, Path] = {}
-    for path in paths:
+    for path in map(Path, paths):
         if not path.exists():
             raise ConfigError(f"{path} does not exist: check the path")
         files = list_files([path], accept=is_image)

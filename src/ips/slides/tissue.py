@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from PIL import Image as PILImage
+from rich.console import Console
 
 from ips.errors import ConfigError, ImageError, PatchError
 from ips.files import atomic_write
 from ips.patches import ImagePatches
 from ips.patches.tissue import Progress, Tissue, tissue_patches
+from ips.progress import progress_bar
 from ips.slides.coords import Resolution, slide_patches
-from ips.slides.listing import SlideProgress
+from ips.slides.listing import list_slides
 from ips.slides.tissue_file import load_tissue, save_tissue
 
 GREEN = (0, 140, 70)
@@ -36,40 +37,47 @@ class SlideTissue:
     failed: bool = False
 
 
-def find_tissue_in(
-    slides: Iterable[Path],
-    folder: str | Path,
+def find_tissue(
+    slides: Iterable[str | Path],
     *,
-    resolution: Resolution,
-    level: int | None = None,
+    out: str | Path,
+    resolution: Resolution | None = None,
+    tissue_level: int | None = None,
     skip_errors: bool = False,
-    progress: SlideProgress | None = None,
+    console: Console | None = None,
 ) -> list[SlideTissue]:
     """Find the patches with tissue on each slide, and store their coordinates and a thumbnail.
 
     Finished slides are not read again.
 
     Args:
-        slides: files with different names.
-        folder: output folder; coordinates go to ``patches``, thumbnails to ``thumbnails``.
-        resolution: how to cut patches; 256 px at level 0 by default.
-        level: level at which tissue is searched; see :func:`ips.patches.tissue.tissue_level`.
+        slides: slide files, or folders of slides.
+        out: output folder; coordinates go to ``patches``, thumbnails to ``thumbnails``.
+        resolution: patch size and resolution to read at; 256 px at level 0 by default.
+        tissue_level: pyramid level to search for tissue; by default a coarse one, see
+            :func:`ips.patches.tissue.tissue_level`.
         skip_errors: continue after a slide that cannot be read.
-        progress: callback that receives the name of the slide, the blocks read and all blocks.
+        console: console for the progress bar.
     """
-    results = []
-    for slide in slides:
-        report = partial(progress or _ignore, slide.name)
-        report(0, 1)
-        try:
-            with slide_patches(slide, resolution=resolution) as patches:
-                found = _find(patches, slide.stem, Path(folder), level, report)
-                kept, total = len(found.kept), len(found.patches)
-                results.append(SlideTissue(slide, kept, total, found.reason or ""))
-        except (ImageError, PatchError) as error:
-            if not skip_errors:
-                raise
-            results.append(SlideTissue(slide, 0, 0, str(error), failed=True))
+    files, results = list_slides(slides), []
+    with progress_bar(console) as bar:
+        line = bar.add_task("slides", total=len(files), note="")
+        for slide in files:
+            bar.update(line, note=slide.name)
+
+            def report(done: int, total: int, name: str = slide.name) -> None:
+                bar.update(line, note=f"{name} {done / total:.0%}")
+
+            try:
+                with slide_patches(slide, resolution=resolution or Resolution()) as patches:
+                    found = _find(patches, slide.stem, Path(out), tissue_level, report)
+                    kept, total = len(found.kept), len(found.patches)
+                    results.append(SlideTissue(slide, kept, total, found.reason or ""))
+            except (ImageError, PatchError) as error:
+                if not skip_errors:
+                    raise
+                results.append(SlideTissue(slide, 0, 0, str(error), failed=True))
+            bar.advance(line)
     return results
 
 
@@ -116,7 +124,3 @@ def _find(
     draw_tissue(found, folder / "thumbnails" / f"{name}.png")
     save_tissue(target, found)  # last: a slide with this file is finished
     return found
-
-
-def _ignore(name: str, done: int, total: int) -> None:
-    pass

@@ -36,10 +36,23 @@ _FREE = ("train.workers", "select.load", "select.compile", "patches.slide_mpp")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of a test: the score of each task, and the model."""
+    """The result of a test.
 
+    Attributes:
+        run: run folder.
+        scores: score of each task.
+        model: the model.
+    """
+
+    run: Path
     scores: dict[str, float]
     model: TrainedModel
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        """Metric of each task: accuracy, exact-match or auc."""
+        tasks = build_tasks(self.model.config.tasks)
+        return {name: tasks[name].metric_name for name in self.scores}
 
 
 def train(
@@ -47,7 +60,7 @@ def train(
     run: Path,
     *,
     resume: bool = False,
-    console: Console,
+    console: Console | None = None,
     data: Data | None = None,
     progress: Progress | None = None,
     watch: Callable[[int, Net], None] | None = None,
@@ -96,9 +109,9 @@ def train(
 
 
 def evaluate(
-    run: Path,
+    run: str | Path,
     *,
-    console: Console,
+    console: Console | None = None,
     model: TrainedModel | None = None,
     data: Data | None = None,
     progress: Progress | None = None,
@@ -114,6 +127,7 @@ def evaluate(
         progress: progress display that gets a bar for this test, instead of ``console``.
         observer: callback that receives every batch, the model's output and its selection.
     """
+    run = Path(run)
     model = model or load_model(run)
     learner = _learner(model.net, model.config, observer=observer)
     harness.test(
@@ -124,7 +138,7 @@ def evaluate(
     )
     scores = learner.scores()
     write_text(RunFolder(run).test, json.dumps(scores, indent=2) + "\n")
-    return Evaluation(scores, model)
+    return Evaluation(run, scores, model)
 
 
 def _flat_settings(config: Config) -> dict[str, Any]:
