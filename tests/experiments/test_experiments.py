@@ -248,8 +248,8 @@ def test_the_figures_are_drawn(tmp_path: Path) -> None:
     grid = [Arm("IPS", (), {"M": m, "I": i, "N": "9"}) for m in "24" for i in ("2", "4", "all")]
     sizes = [Arm(label, (), {"side": s}) for label in ("IPS", "CNN") for s in ("1,000", "2,000")]
     for arms, draw in (
-        (grid, lambda r: draw_grid(tmp_path / "grid.png", r)),
-        (sizes, lambda r: draw_lines(tmp_path / "lines.png", r, x="side", task="majority")),
+        (grid, lambda r: draw_grid(tmp_path / "grid.png", grid, r)),
+        (sizes, lambda r: draw_lines(tmp_path / "lines.png", sizes, r, x="side", task="majority")),
         ([A, B], lambda r: draw_scores(tmp_path / "scores.png", [A, B], r)),
     ):
         names = ("memory_gb", "step_ms", "majority")

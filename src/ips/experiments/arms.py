@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ips.errors import ConfigError
+
 Scale = Literal["laptop", "paper"]
 Kind = Literal["table", "size", "grid", "runs"]
 
@@ -38,10 +40,7 @@ class Arm:
 
     @property
     def method(self) -> str:
-        """Name of its method."""
-        return next(
-            (s.removeprefix("method=") for s in self.settings if s.startswith("method=")), "ips"
-        )
+        return dict(setting.split("=", 1) for setting in self.settings).get("method", "ips")
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Experiment:
         name: name on the command line.
         description: one line of help.
         recipes: name of the recipe per scale.
-        arms: function that returns the arms of a scale.
+        build_arms: function that returns the arms of a scale.
         kind: how the results are shown.
         common: settings of every arm, per scale.
         seeds: default number of trainings per arm; the paper has 5, or 1 where it varies a size.
@@ -61,11 +60,13 @@ class Experiment:
     name: str
     description: str
     recipes: Mapping[Scale, str]
-    arms: Callable[[Scale], list[Arm]]
+    build_arms: Callable[[Scale], list[Arm]]
     kind: Kind = "table"
     common: Mapping[Scale, tuple[str, ...]] = field(default_factory=dict)
     seeds: int = 5
 
-    def settings(self, arm: Arm, scale: Scale) -> list[str]:
-        """All settings of an arm."""
-        return [*self.common.get(scale, ()), *arm.settings]
+    def arms(self, scale: Scale) -> list[Arm]:
+        if scale not in self.recipes:
+            scales = ", ".join(self.recipes)
+            raise ConfigError(f"{self.name}: there is no scale {scale}, only {scales}")
+        return self.build_arms(scale)

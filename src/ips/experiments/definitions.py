@@ -8,6 +8,7 @@ paper counts 768.) At the scale of a laptop the sizes differ, so no published nu
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib.resources import files
 
 from ips.errors import ConfigError
@@ -36,84 +37,69 @@ _SIZES = ("M", "N", "patch")  # columns that are settings; the others are publis
 _NO_DROPOUT = "aggregate.attention_dropout=0"
 
 
-def _read_arms(
-    experiment: str, scale: Scale, settings: Callable[[str, dict[str, str]], list[str]]
+def _traffic_signs(scale: Scale, method: str, sizes: dict[str, str]) -> list[str]:
+    M, settings = sizes["M"], []
+    if method == "dps":  # half overlapping: 23 x 31 patches fit, where the paper counts 24 x 32
+        settings.append(f"patches.stride={50 if scale == 'paper' else 25}")
+    if method not in ("cnn", "deepmil", "deepmil-plus"):
+        settings.append(f"select.keep={M}")
+    if M == "2" and method != "topmil":  # Appendix D.4
+        settings += [_NO_DROPOUT, "aggregate.inner=512"]
+    return settings
+
+
+def _camelyon16(scale: Scale, method: str, sizes: dict[str, str]) -> list[str]:
+    settings = [] if method == "deepmil" else [f"select.keep={sizes['M']}"]
+    return settings if sizes["N"] == "all" else [*settings, f"patches.sample={sizes['N']}"]
+
+
+def _megapixel_mnist(scale: Scale, method: str, sizes: dict[str, str]) -> list[str]:
+    M, N = sizes["M"], sizes["N"]
+    overlap = N in ("3481", "361")
+    settings = [f"patches.stride={25 if overlap else 50}"]
+    if method != "cnn":
+        settings.append(f"select.keep={'null' if M == N else M}")
+    if M == "5" and method in ("ips", "rps", "dps"):
+        settings.append(_NO_DROPOUT)  # Appendix D.4
+    if M == "5" and method == "dps":
+        settings.append("dps.decay=false")  # Appendix D.5
+    if scale == "laptop" and method == "dps":
+        settings.append("dps.scale=0.36")  # a score for each of the 10 x 10 patches
+    return settings
+
+
+def _patch_size(scale: Scale, method: str, sizes: dict[str, str]) -> list[str]:
+    cut = [f"patches.size={sizes['patch']}", f"patches.stride={sizes['patch']}"]
+    if scale == "laptop":  # training from scratch, where M = 2 sees too few signs at first
+        return [*cut, "select.keep=10"]
+    return [*cut, "select.keep=2", _NO_DROPOUT, "aggregate.inner=512"]
+
+
+def _ips_deepmil(scale: Scale, method: str, sizes: dict[str, str]) -> list[str]:
+    keep = f"select.keep={sizes['M']}"
+    return [keep, "patches.stride=50"] if scale == "paper" else [keep]
+
+
+def _read_rows(
+    name: str, row_settings: Callable[[Scale, str, dict[str, str]], list[str]], scale: Scale
 ) -> list[Arm]:
-    """One arm per row of a table; ``settings`` returns those of a method and the row's sizes."""
-    path = files("ips.experiments") / "rows" / f"{experiment}-{scale}.txt"
+    """One arm per row of a table; ``row_settings`` adds those of the method and the row's sizes."""
+    path = files("ips.experiments") / "rows" / f"{name}-{scale}.txt"
     header, *lines = path.read_text(encoding="utf-8").splitlines()
     arms = []
     for line in lines:
         row = dict(zip(header.split(), line.split(), strict=True))
         sizes = {key: row.pop(key) for key in _SIZES if key in row}
-        name = row.pop("method", "ips")
-        method = name.partition("-0.")[0]
-        chosen = [f"method={method}"] if header.startswith("method") else []
-        chosen += settings(method, sizes)
-        if name == "cnn-0.3":
-            chosen.append("cnn.scale=0.3")
+        label = row.pop("method", "ips")
+        method = label.partition("-0.")[0]
+        settings = [f"method={method}"] if header.startswith("method") else []
+        settings += row_settings(scale, method, sizes)
+        if label == "cnn-0.3":
+            settings.append("cnn.scale=0.3")
         published = {k: v.replace("±", " ± ").replace(",", ", ") for k, v in row.items()}
         show = {k: f"{int(v):,}" if v.isdigit() else v for k, v in sizes.items()}
-        arms.append(Arm(_LABELS[name], tuple(chosen), show, published))
+        arms.append(Arm(_LABELS[label], tuple(settings), show, published))
     return arms
-
-
-def _traffic_signs(scale: Scale) -> list[Arm]:
-    def settings(method: str, sizes: dict[str, str]) -> list[str]:
-        M, chosen = sizes["M"], []
-        if method == "dps":  # half overlapping: 23 x 31 patches fit, where the paper counts 24 x 32
-            chosen.append(f"patches.stride={50 if scale == 'paper' else 25}")
-        if method not in ("cnn", "deepmil", "deepmil-plus"):
-            chosen.append(f"select.keep={M}")
-        if M == "2" and method != "topmil":  # Appendix D.4
-            chosen += [_NO_DROPOUT, "aggregate.inner=512"]
-        return chosen
-
-    return _read_arms("traffic-signs", scale, settings)
-
-
-def _camelyon16(scale: Scale) -> list[Arm]:
-    def settings(method: str, sizes: dict[str, str]) -> list[str]:
-        chosen = [] if method == "deepmil" else [f"select.keep={sizes['M']}"]
-        return chosen if sizes["N"] == "all" else [*chosen, f"patches.sample={sizes['N']}"]
-
-    return _read_arms("camelyon16", scale, settings)
-
-
-def _megapixel_mnist(scale: Scale) -> list[Arm]:
-    def settings(method: str, sizes: dict[str, str]) -> list[str]:
-        M, N = sizes["M"], sizes["N"]
-        overlap = N in ("3481", "361")
-        chosen = [f"patches.stride={25 if overlap else 50}"]
-        if method != "cnn":
-            chosen.append(f"select.keep={'null' if M == N else M}")
-        if M == "5" and method in ("ips", "rps", "dps"):
-            chosen.append(_NO_DROPOUT)  # Appendix D.4
-        if M == "5" and method == "dps":
-            chosen.append("dps.decay=false")  # Appendix D.5
-        if scale == "laptop" and method == "dps":
-            chosen.append("dps.scale=0.36")  # a score for each of the 10 x 10 patches
-        return chosen
-
-    return _read_arms("megapixel-mnist", scale, settings)
-
-
-def _patch_size(scale: Scale) -> list[Arm]:
-    def settings(method: str, sizes: dict[str, str]) -> list[str]:
-        cut = [f"patches.size={sizes['patch']}", f"patches.stride={sizes['patch']}"]
-        if scale == "laptop":  # training from scratch, where M = 2 sees too few signs at first
-            return [*cut, "select.keep=10"]
-        return [*cut, "select.keep=2", _NO_DROPOUT, "aggregate.inner=512"]
-
-    return _read_arms("patch-size", scale, settings)
-
-
-def _ips_deepmil(scale: Scale) -> list[Arm]:
-    def settings(method: str, sizes: dict[str, str]) -> list[str]:
-        keep = [f"select.keep={sizes['M']}"]
-        return [*keep, "patches.stride=50"] if scale == "paper" else keep
-
-    return _read_arms("ips-deepmil", scale, settings)
 
 
 def _image_size(scale: Scale) -> list[Arm]:
@@ -139,16 +125,12 @@ def _image_size(scale: Scale) -> list[Arm]:
 def _memory_chunk(scale: Scale) -> list[Arm]:
     N = 900 if scale == "paper" else 400
     sizes = (10, 25, 50, 100, 200, 400) if scale == "paper" else (4, 16, 64, 128)
+    common = ("patches.stride=50", "select.skip_blank=false")
     arms = []
     for keep in sizes:
         for chunk in (*sizes, None):
             show = {"M": str(keep), "I": "all" if chunk is None else str(chunk), "N": str(N)}
-            settings = (
-                f"select.keep={keep}",
-                f"select.chunk={chunk or N - keep}",
-                "patches.stride=50",
-                "select.skip_blank=false",
-            )
+            settings = (f"select.keep={keep}", f"select.chunk={chunk or N - keep}", *common)
             arms.append(Arm(_LABELS["ips"], settings, show, trains=False))
     return arms
 
@@ -156,47 +138,56 @@ def _memory_chunk(scale: Scale) -> list[Arm]:
 _MNIST: dict[Scale, str] = {"laptop": "megapixel-mnist", "paper": "megapixel-mnist"}
 _SIGNS: dict[Scale, str] = {"laptop": "road-signs", "paper": "traffic-signs"}
 
-EXPERIMENTS = {
-    experiment.name: experiment
-    for experiment in (
-        Experiment("traffic-signs", "Table 1: speed limits in photographs", _SIGNS, _traffic_signs),
-        Experiment(
-            "camelyon16",
-            "Table 2: metastases in whole slides",
-            {"paper": "camelyon16"},
-            _camelyon16,
-        ),
-        Experiment(
-            "megapixel-mnist",
-            "Table 3: relations between digits",
-            _MNIST,
-            _megapixel_mnist,
-            common={"laptop": ("data.side=500", "train.epochs=12")},  # a CNN without a GPU
-        ),
-        Experiment(
-            "image-size",
-            "Figure 3: memory, time and accuracy against the side of the image",
-            _MNIST,
-            _image_size,
-            kind="size",
-            common={"laptop": ("train.epochs=12",)},
-            seeds=1,
-        ),
-        Experiment(
-            "memory-chunk",
-            "Figure 4: memory, time and iterations against M and I",
-            _MNIST,
-            _memory_chunk,
-            kind="grid",
-            seeds=1,
-        ),
-        Experiment("patch-size", "Table 4: the size of a patch", _SIGNS, _patch_size, seeds=1),
-        Experiment(
-            "ips-deepmil",
-            "Table 10: IPS with the attention of DeepMIL, run by run",
-            _MNIST,
-            _ips_deepmil,
-            kind="runs",
-        ),
-    )
-}
+_ALL = (
+    Experiment(
+        "traffic-signs",
+        "Table 1: speed limits in photographs",
+        _SIGNS,
+        partial(_read_rows, "traffic-signs", _traffic_signs),
+    ),
+    Experiment(
+        "camelyon16",
+        "Table 2: metastases in whole slides",
+        {"paper": "camelyon16"},
+        partial(_read_rows, "camelyon16", _camelyon16),
+    ),
+    Experiment(
+        "megapixel-mnist",
+        "Table 3: relations between digits",
+        _MNIST,
+        partial(_read_rows, "megapixel-mnist", _megapixel_mnist),
+        common={"laptop": ("data.side=500", "train.epochs=12")},  # a CNN without a GPU
+    ),
+    Experiment(
+        "image-size",
+        "Figure 3: memory, time and accuracy against the side of the image",
+        _MNIST,
+        _image_size,
+        kind="size",
+        common={"laptop": ("train.epochs=12",)},
+        seeds=1,
+    ),
+    Experiment(
+        "memory-chunk",
+        "Figure 4: memory, time and iterations against M and I",
+        _MNIST,
+        _memory_chunk,
+        kind="grid",
+        seeds=1,
+    ),
+    Experiment(
+        "patch-size",
+        "Table 4: the size of a patch",
+        _SIGNS,
+        partial(_read_rows, "patch-size", _patch_size),
+        seeds=1,
+    ),
+    Experiment(
+        "ips-deepmil",
+        "Table 10: IPS with the attention of DeepMIL, run by run",
+        _MNIST,
+        partial(_read_rows, "ips-deepmil", _ips_deepmil),
+        kind="runs",
+    ),
+)
+EXPERIMENTS = {experiment.name: experiment for experiment in _ALL}

@@ -41,7 +41,6 @@ class Cost:
 
     @property
     def step_ms(self) -> float:
-        """Time of the whole step."""
         return (self.select_ms or 0.0) + self.rest_ms
 
 
@@ -51,7 +50,7 @@ def measure_cost(config: Config, *, steps: int = 4) -> Cost:
 
 
 def measure_here(values: dict[str, Any], steps: int) -> Cost:
-    """Measure ``steps`` training steps in this process."""
+    """The same in this process."""
     config = without_downloads(parse_config(values, source="experiment"))
     data = build_data(config)
     config = resolve(config, data)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from ips.bench.figures import COLOURS, add_axes, save_figure
 from ips.experiments.arms import Arm
-from ips.experiments.tables import EFFICIENCY, Result, mean_and_deviation, values_of
+from ips.experiments.tables import EFFICIENCY, Result, values_of
 from ips.explain.colours import INK, MUTED
 
 _TITLES = {
@@ -44,8 +45,7 @@ def draw_scores(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> N
             values = _plotted(results, arm, name)
             if values:
                 colour = COLOURS[0 if arm.method in ("ips", "ips-deepmil") else -1]
-                mean, _ = mean_and_deviation(values)
-                axes.barh(row, mean, color=colour, height=0.62, alpha=0.35)
+                axes.barh(row, fmean(values), color=colour, height=0.62, alpha=0.35)
                 axes.plot(values, [row] * len(values), "o", color=colour, ms=4, clip_on=False)
             if number == 0:
                 sizes = ", ".join(f"{k} {v}" for k, v in arm.show.items() if v != "–")
@@ -65,24 +65,23 @@ def draw_scores(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> N
     save_figure(figure, path)
 
 
-def draw_lines(path: Path, results: Sequence[Result], *, x: str, task: str) -> None:
+def draw_lines(
+    path: Path, arms: Sequence[Arm], results: Sequence[Result], *, x: str, task: str
+) -> None:
     """Figure 3: memory, time of a step and accuracy, with a line for every label."""
     figure = _figure(11.5, 4.2)
-    arms = _arms(results)
     labels = list(dict.fromkeys(arm.label for arm in arms))
     for number, name in enumerate(("memory_gb", "step_ms", task)):
         box = (0.75 + 3.65 * number, 1.0, 3.0, 2.6)
         axes = add_axes(figure, box, title=_TITLES.get(name, f"{name}, %"), size=_TITLE_SIZE)
         for colour, label in zip(COLOURS, labels, strict=False):
-            points: dict[int, float] = {}
-            for arm in arms:
-                values = _plotted(results, arm, name)
-                if arm.label == label and values:
-                    points[_number(arm.show[x])], _ = mean_and_deviation(values)
-            if points:
-                axes.plot(
-                    *zip(*sorted(points.items()), strict=True), "o-", color=colour, lw=2, ms=5
-                )
+            points = sorted(
+                (_number(arm.show[x]), fmean(values))
+                for arm in arms
+                if arm.label == label and (values := _plotted(results, arm, name))
+            )
+            sides, means = [side for side, _ in points], [mean for _, mean in points]
+            axes.plot(sides, means, "o-", color=colour, lw=2, ms=5)
         axes.set_ylim(bottom=0, top=102 if name == task else None)
         axes.set_xlabel("side of the image, px", color=MUTED, size=9)
     for number, (colour, label) in enumerate(zip(COLOURS, labels, strict=False)):
@@ -90,9 +89,8 @@ def draw_lines(path: Path, results: Sequence[Result], *, x: str, task: str) -> N
     save_figure(figure, path)
 
 
-def draw_grid(path: Path, results: Sequence[Result]) -> None:
+def draw_grid(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> None:
     """Figure 4: memory, time of a step and number of iterations for every M and I."""
-    arms = _arms(results)
     keeps = sorted({arm.show["M"] for arm in arms}, key=int)
     chunks = sorted({arm.show["I"] for arm in arms}, key=lambda i: (i == "all", _number(i)))
     figure = _figure(13.0, 4.6)
@@ -131,10 +129,6 @@ def _plotted(results: Sequence[Result], arm: Arm, name: str) -> list[float]:
     """Values of an arm; scores in per cent."""
     scale = 1 if name in EFFICIENCY else 100
     return [scale * value for value in values_of(results, arm, name)]
-
-
-def _arms(results: Sequence[Result]) -> list[Arm]:
-    return list({r.arm.slug: r.arm for r in results}.values())
 
 
 def _number(text: str) -> int:

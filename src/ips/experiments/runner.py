@@ -33,8 +33,6 @@ class Plan:
     """What to run.
 
     Attributes:
-        experiment: the experiment.
-        scale: scale of the experiment.
         seeds: number of trainings per arm.
         folder: folder for results, runs and measurements.
         methods: methods to run; all if empty.
@@ -54,16 +52,9 @@ class Plan:
     costs: bool = True
     steps: int = 4
 
-    def all_arms(self) -> list[Arm]:
-        """Every arm of the experiment."""
-        name, recipes = self.experiment.name, self.experiment.recipes
-        if self.scale not in recipes:
-            raise ConfigError(f"{name}: there is no scale {self.scale}, only {', '.join(recipes)}")
-        return self.experiment.arms(self.scale)
-
     def arms(self) -> list[Arm]:
         """The arms of the chosen methods, after a check of methods and settings."""
-        name, arms = self.experiment.name, self.all_arms()
+        name, arms = self.experiment.name, self.experiment.arms(self.scale)
         known = sorted({arm.method for arm in arms})
         for method in self.methods:
             if method not in known:
@@ -76,15 +67,14 @@ class Plan:
 
     def config(self, arm: Arm, seed: int) -> Config:
         """Config of one training; the seed is for weights, order and dropout, not for the data."""
-        settings = self.experiment.settings(arm, self.scale)
-        settings += [f"train.seed={seed}", *self.settings]
+        common = self.experiment.common.get(self.scale, ())
+        settings = [*common, *arm.settings, f"train.seed={seed}", *self.settings]
         recipe = self.experiment.recipes[self.scale]
         values = read_recipe(recipe, scale=self.scale, settings=settings)
         config = parse_config(values, source=f"{self.experiment.name}, {arm.label}")
         return shortened(config, settings)
 
     def run(self, arm: Arm, seed: int) -> Path:
-        """Folder of one training."""
         return self.folder / "runs" / arm.slug / f"seed-{seed}"
 
 
@@ -137,17 +127,14 @@ def run_experiment(plan: Plan, *, console: Console | None = None) -> ExperimentR
 def read_results(plan: Plan) -> list[Result]:
     """All results in the plan's folder that were made with the plan's settings."""
     results: list[Result] = []
-    for arm in plan.all_arms():
+    for arm in plan.experiment.arms(plan.scale):
         if (cost := _stored_cost(plan, arm)) is not None:
             values = asdict(cost) | {"step_ms": cost.step_ms}
             results += [Result(arm, None, k, v) for k, v in values.items() if v is not None]
         for run in sorted(plan.run(arm, 0).parent.glob("seed-*")):
             seed = int(run.name.removeprefix("seed-"))
-            requested = run / _REQUESTED
-            if requested.is_file() and json.loads(requested.read_text()) == _values(
-                plan, arm, seed
-            ):
-                scores = json.loads(RunFolder(run).test.read_text())
+            if _read_json(run / _REQUESTED) == _values(plan, arm, seed):
+                scores = _read_json(RunFolder(run).test)
                 results += [Result(arm, seed, task, score) for task, score in scores.items()]
     return results
 
@@ -169,7 +156,7 @@ def _train(plan: Plan, arm: Arm, seed: int, *, console: Console | None, progress
     model = train(config, run, resume=True, console=console, progress=progress)
     if not RunFolder(run).test.is_file():
         evaluate(run, model=model, console=console, progress=progress)
-    write_text(run / _REQUESTED, json.dumps(_values(plan, arm, seed), indent=2) + "\n")
+    _write_json(run / _REQUESTED, _values(plan, arm, seed))
 
 
 def _measure(plan: Plan, arm: Arm) -> None:
@@ -177,29 +164,30 @@ def _measure(plan: Plan, arm: Arm) -> None:
         cost = measure_cost(plan.config(arm, 0), steps=plan.steps)
         path = _cost_file(plan, arm)
         path.parent.mkdir(parents=True, exist_ok=True)
-        stored = _conditions(plan, arm) | {"cost": asdict(cost)}
-        write_text(path, json.dumps(stored, indent=2) + "\n")
+        conditions = {"steps": plan.steps, "config": _values(plan, arm, 0)}
+        _write_json(path, conditions | {"cost": asdict(cost)})
 
 
 def _stored_cost(plan: Plan, arm: Arm) -> Cost | None:
-    path = _cost_file(plan, arm)
-    if not path.is_file():
-        return None
-    stored = json.loads(path.read_text())
-    same = all(stored.get(key) == value for key, value in _conditions(plan, arm).items())
+    stored = _read_json(_cost_file(plan, arm)) or {}
+    same = stored.get("steps") == plan.steps and stored.get("config") == _values(plan, arm, 0)
     return Cost(**stored["cost"]) if same else None
 
 
-def _conditions(plan: Plan, arm: Arm) -> dict[str, Any]:
-    return {"steps": plan.steps, "config": _values(plan, arm, 0)}
+def _cost_file(plan: Plan, arm: Arm) -> Path:
+    return plan.folder / "costs" / f"{arm.slug}.json"
 
 
 def _values(plan: Plan, arm: Arm, seed: int) -> dict[str, Any]:
     return plan.config(arm, seed).model_dump(mode="json")
 
 
-def _cost_file(plan: Plan, arm: Arm) -> Path:
-    return plan.folder / "costs" / f"{arm.slug}.json"
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_text()) if path.is_file() else None
+
+
+def _write_json(path: Path, values: dict[str, Any]) -> None:
+    write_text(path, json.dumps(values, indent=2) + "\n")
 
 
 def _write_results(plan: Plan) -> list[Path]:
@@ -209,18 +197,17 @@ def _write_results(plan: Plan) -> list[Path]:
         return []
     paths = [plan.folder / name for name in ("results.csv", "table.md", "figure.png")]
     numbers, table, figure = paths
-    arms = [arm for arm in plan.all_arms() if any(result.arm == arm for result in results)]
+    arms = list({result.arm.slug: result.arm for result in results}.values())
     text = markdown(arms, results)
     match plan.experiment.kind:
         case "size":
-            draw_lines(figure, results, x="side", task="majority")
+            draw_lines(figure, arms, results, x="side", task="majority")
         case "grid":
-            draw_grid(figure, results)
-        case "runs":
-            text = per_run(arms, results, "majority") + "\n" + text
+            draw_grid(figure, arms, results)
+        case "runs" | "table":
             draw_scores(figure, arms, results)
-        case "table":
-            draw_scores(figure, arms, results)
+    if plan.experiment.kind == "runs":
+        text = per_run(arms, results, "majority") + "\n" + text
     write_csv(numbers, results)
     write_text(table, text)
     return paths

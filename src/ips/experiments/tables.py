@@ -20,7 +20,6 @@ class Result:
     """One number.
 
     Attributes:
-        arm: arm that the number belongs to.
         seed: seed of the training; None for a measurement without training.
         name: a task, or one of ``EFFICIENCY``.
         value: the number; scores are between 0 and 1.
@@ -80,19 +79,14 @@ def values_of(results: Sequence[Result], arm: Arm, name: str) -> list[float]:
     return [r.value for r in results if r.name == name and r.arm == arm]
 
 
-def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean, and the standard deviation of two or more values."""
-    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
-
-
 def _cell(name: str, values: Sequence[float]) -> str:
     if not values:
         return "–"
-    mean, deviation = mean_and_deviation(values)
+    mean = statistics.fmean(values)
     if name in EFFICIENCY:
         return f"{mean:.2f}" if name == "memory_gb" else f"{mean:,.0f}"
     text = f"{100 * mean:.1f}"
-    return text if deviation is None else f"{text} ± {100 * deviation:.1f}"
+    return text if len(values) < 2 else f"{text} ± {100 * statistics.stdev(values):.1f}"
 
 
 def _published(arms: Sequence[Arm], name: str) -> list[Column]:
