@@ -30,7 +30,7 @@ def settled(images: Library) -> dict[str, dict[str, Any]]:
     """The rows of the list by name, after all predictions have finished."""
     with images._changed:
         done = images._changed.wait_for(
-            lambda: all(e.state in ("ready", "failed") for e in images._entries.values()), 60
+            lambda: all(e.state in ("ready", "failed") for e in images.entries.values()), 60
         )
     assert done
     return {row["name"]: row for row in images.rows()[1]}

@@ -33,9 +33,9 @@ def predictor(run: Path) -> Predictor:
 def app(predictor: Predictor, run: Path, images: Path) -> FastAPI:
     library = Library(predictor, run, find_images([images]))
     with library._changed:  # predict one image, without the thread
-        entry = next(iter(library._entries.values()))
+        entry = next(iter(library.entries.values()))
         entry.id = "known"
-        library._entries = {"known": entry}
+        library.entries = {"known": entry}
     library._predict(entry)
     return create_app(library, token="token")
 
@@ -142,7 +142,7 @@ def test_file_names_do_not_change_the_page(
     app: FastAPI, predictor: Predictor, run: Path, folder: Path, name: str
 ) -> None:
     library = Library(predictor, run, [folder / "a.png"])
-    entry = next(iter(library._entries.values()))
+    entry = next(iter(library.entries.values()))
     entry.name = entry.message = name
     other = create_app(library, token="token")
     assert ask(other, "").body == ask(app, "").body  # no name is ever written into the page

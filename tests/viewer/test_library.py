@@ -53,7 +53,7 @@ def test_a_modified_image_is_predicted_again(
         images.start()
         settled(images)
         before = len(list((run / "viewer").iterdir()))
-        entry = next(iter(images._entries.values()))
+        entry = next(iter(images.entries.values()))
         shown = renderer.Renderer(images)
         tile, before_it = shown.tile(entry, 0, 0, 0), shown.details(entry)
         assert before_it["answer"] is not None
@@ -114,7 +114,7 @@ def test_an_answer_belongs_to_the_file_that_was_read(
     with opened(predictor, run, [path]) as (images, _):
         images.start()
         settled(images)
-        entry = next(iter(images._entries.values()))
+        entry = next(iter(images.entries.values()))
         assert images.answer(entry) is None  # the stored answer belongs to the previous file
         settled(images)
         answer = images.answer(entry)
@@ -137,7 +137,7 @@ def test_a_finished_prediction_is_not_preempted(
     ) -> Explanation:
         order.append(image.stem)
         found = predict(self, image, **options)
-        images.predict_next(list(images._entries.values())[1])
+        images.predict_next(list(images.entries.values())[1])
         assert progress is not None
         progress(found.patches, found.patches)
         return found
@@ -225,7 +225,7 @@ def test_memory_for_tiles_is_bounded(
     monkeypatch.setattr(renderer, "_CACHE_BYTES", 30_000)
     one = Library(predictor, run, find_images([images]))
     shown = renderer.Renderer(one)
-    first, second, *_ = one._entries.values()
+    first, second, *_ = one.entries.values()
     for entry in (first, second, first):
         for row in range(4):
             for column in range(3):
@@ -300,7 +300,7 @@ def test_tiles_patches_and_prediction_share_one_open_image(
     monkeypatch.setattr("ips.patches.opening.open_image", lambda path: pytest.fail("opened again"))
     (path,) = small_pictures(tmp_path, "a")
     with opened(predictor, run, [path]) as (images, _):
-        entry = next(iter(images._entries.values()))
+        entry = next(iter(images.entries.values()))
         shown = renderer.Renderer(images)
         assert shown.tile(entry, 0, 0, 0)
         images.start()

@@ -17,7 +17,7 @@ from ips.explain.maps import percentiles
 from ips.images import ArrayImage, Image, open_image
 from ips.viewer import answers, tiles
 from ips.viewer.answers import Answer
-from ips.viewer.tiles import TILE, AttentionTiles, Tile
+from ips.viewer.tiles import TILE, AttentionTiles, MapStyle, Tile
 from tests.viewer.viewer_files import picture
 
 Pixels = npt.NDArray[np.uint8]
@@ -162,17 +162,17 @@ def test_a_single_high_patch_is_visible_at_every_zoom(
 def test_low_ranks_are_transparent() -> None:
     attention = np.arange(1, 101, dtype=np.float32).reshape(1, 10, 10)
     drawn = AttentionTiles(attention, 10.0, (0, 0))
-    every = decoded(drawn.render(0, Tile(0, 0, 1), colour_map="viridis", min_rank=0.0))
-    top = decoded(drawn.render(0, Tile(0, 0, 1), colour_map="viridis", min_rank=0.9))
+    every = decoded(drawn.render(Tile(0, 0, 1), MapStyle(task=0)))
+    top = decoded(drawn.render(Tile(0, 0, 1), MapStyle(task=0, min_rank=0.9)))
     assert (every[..., 3] > 0).sum() == 100 * 100
     assert (top[..., 3] > 0).sum() == 10 * 100
     assert np.array_equal(top[90:100, 0:100], every[90:100, 0:100])
-    other = decoded(drawn.render(0, Tile(0, 0, 1), colour_map="magma", min_rank=0.0))
+    other = decoded(drawn.render(Tile(0, 0, 1), MapStyle(task=0, colour_map="magma")))
     assert not np.array_equal(other, every)
     assert np.array_equal(
         decoded(tiles.render_colour_map("viridis"))[0, -1], every[95, 95]
     )  # the highest has the last colour
-    nothing = decoded(drawn.render(0, Tile(512, 0, 1), colour_map="viridis", min_rank=0.0))
+    nothing = decoded(drawn.render(Tile(512, 0, 1), MapStyle(task=0)))
     assert not nothing[..., 3].any()
 
 

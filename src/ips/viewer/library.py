@@ -92,7 +92,7 @@ class Library:
         paths = list(paths)
         names = zip(paths, display_names(paths), strict=True)
         entries = (Entry(secrets.token_urlsafe(9), path, name) for path, name in names)
-        self._entries = {entry.id: entry for entry in entries}
+        self.entries = {entry.id: entry for entry in entries}
         self._folder, self._temporary = _writable(run / "viewer")
         self._wanted: Entry | None = None
         self._stopping = False
@@ -121,14 +121,10 @@ class Library:
         with self._changed:
             rows = [
                 {k: v for k, v in asdict(entry).items() if k not in ("path", "version")}
-                for entry in self._entries.values()
+                for entry in self.entries.values()
                 if entry.version > since
             ]
             return self._version, rows
-
-    def get(self, image_id: str) -> Entry | None:
-        """The entry with this identifier."""
-        return self._entries.get(image_id)
 
     def predict_next(self, entry: Entry) -> None:
         """Predict this image next."""
@@ -170,7 +166,7 @@ class Library:
     # The rest runs in the thread.
 
     def _run_predictions(self) -> None:
-        for entry in list(self._entries.values()):  # cached predictions are shown at once
+        for entry in list(self.entries.values()):  # cached predictions are shown at once
             if self._stopping:
                 return
             with suppress(Exception):  # a damaged file is predicted again
@@ -193,7 +189,7 @@ class Library:
         """Wait for the next image to predict; None when it is time to stop."""
         with self._changed:
             while not self._stopping:
-                waiting = [e for e in self._entries.values() if e.state == "waiting"]
+                waiting = [e for e in self.entries.values() if e.state == "waiting"]
                 if waiting:
                     entry = self._wanted if self._wanted in waiting else waiting[0]
                     self._update(entry, state="running")

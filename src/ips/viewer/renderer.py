@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from ips.errors import IPSError
@@ -14,7 +17,7 @@ from ips.images.tile_cache import TileCache
 from ips.viewer.annotations import annotation_shapes, find_annotations
 from ips.viewer.answers import Answer
 from ips.viewer.library import Entry, Library
-from ips.viewer.tiles import ColourMap, find_tile, max_zoom, render_patch, render_tile
+from ips.viewer.tiles import MapStyle, find_tile, max_zoom, render_patch, render_tile
 
 _CACHE_BYTES = 48 * 2**20  # of encoded tiles
 _MAX_KEPT = 500  # patches of an image that are outlined and listed
@@ -31,6 +34,7 @@ class Renderer:
         self.library = library
         self._current: Image | None = None
         self._cache = TileCache(limit=_CACHE_BYTES)
+        self._workers = threading.Semaphore(min(4, os.cpu_count() or 1))  # bounds the memory
 
     def tile(self, entry: Entry, zoom: int, column: int, row: int) -> bytes | None:
         """A tile of an image as JPEG or PNG, None outside the image."""
@@ -41,25 +45,14 @@ class Renderer:
         return self._cached((entry.id, modified, tile), lambda: render_tile(image, tile))
 
     def attention_tile(
-        self,
-        entry: Entry,
-        zoom: int,
-        column: int,
-        row: int,
-        *,
-        task: int,
-        colour_map: ColourMap,
-        min_rank: float,
+        self, entry: Entry, zoom: int, column: int, row: int, style: MapStyle
     ) -> bytes | None:
-        """A tile of the attention of a task as PNG; the number of tasks stands for their mean."""
+        """A tile of the attention of a task as PNG, None outside the image."""
         image, modified = self._open(entry)
         tile, found = find_tile(image, zoom, column, row), self.library.answer(entry)
-        if tile is None or found is None or not 0 <= task < len(found[0].maps):
+        if tile is None or found is None or style.task >= len(found[0].maps):
             return None
-        return self._cached(
-            (entry.id, modified, tile, task, colour_map, min_rank),
-            lambda: found[1].render(task, tile, colour_map=colour_map, min_rank=min_rank),
-        )
+        return self._cached((entry.id, modified, tile, style), lambda: found[1].render(tile, style))
 
     def patch(self, entry: Entry, rank: int) -> bytes | None:
         """A thumbnail of a kept patch as PNG."""
@@ -104,7 +97,11 @@ class Renderer:
         return self._current, modified
 
     def _cached(self, key: tuple[Any, ...], render: Callable[[], bytes]) -> bytes:
-        return self._cache.get(key, lambda: np.frombuffer(render(), dtype=np.uint8)).tobytes()
+        def encoded() -> npt.NDArray[np.uint8]:
+            with self._workers:
+                return np.frombuffer(render(), dtype=np.uint8)
+
+        return self._cache.get(key, encoded).tobytes()
 
     def _describe(self, entry: Entry, answer: Answer) -> dict[str, Any]:
         """An answer as names and plain numbers."""

@@ -7,20 +7,17 @@ from reading the response.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import secrets
 import socket
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any
 
 import uvicorn
-from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
@@ -30,16 +27,12 @@ from xstatic.pkg import leaflet
 from ips.errors import ConfigError, IPSError
 from ips.viewer.library import Entry, Library
 from ips.viewer.renderer import Renderer
-from ips.viewer.tiles import COLOUR_MAPS, ColourMap, render_colour_map
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from ips.viewer.tiles import COLOUR_MAPS, ColourMap, MapStyle, render_colour_map
 
 HOST = "127.0.0.1"
 _HOST_NAMES = {HOST, "localhost"}
 _MAX_ADDRESS = 512  # bytes of a path, and of a query
 _MAX_HEADERS = 16_384  # bytes of all headers of a request
-_WORKERS = min(4, os.cpu_count() or 1)
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -59,30 +52,33 @@ _MEDIA_TYPES = {
 }
 
 
+async def _find_entry(request: Request, image_id: str) -> Entry:
+    entry = request.app.state.library.entries.get(image_id)
+    if entry is None:
+        raise HTTPException(404, "no such image")
+    return entry  # type: ignore[no-any-return]
+
+
+_Entry = Annotated[Entry, Depends(_find_entry)]
+
+
 def create_app(library: Library, *, token: str) -> FastAPI:
     """The app that serves the page and its data, all below ``/token/``."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    app.state.library = library
     renderer = Renderer(library)
-    pool = ThreadPoolExecutor(max_workers=_WORKERS, thread_name_prefix="ips-tile")
 
-    async def in_thread(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Reading and rendering must not block other requests."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(pool, lambda: work(*args, **kwargs))
-
-    def find_entry(image_id: str) -> Entry:
-        entry = library.get(image_id)
-        if entry is None:
-            raise HTTPException(404, "no such image")
-        return entry
+    # Handlers that read or render are not ``async``: each runs in a thread.
 
     @app.get("/")
     async def page() -> Response:
-        return _static("index.html")
+        return _static_files()["index.html"]
 
     @app.get("/static/{name}")
     async def static(name: str) -> Response:
-        return _static(name)
+        if name not in _static_files():
+            raise HTTPException(404, "not found")
+        return _static_files()[name]
 
     @app.get("/api/run")
     async def run() -> Response:
@@ -101,44 +97,27 @@ def create_app(library: Library, *, token: str) -> FastAPI:
         return _json({"version": version, "images": rows})
 
     @app.get("/api/images/{image_id}")
-    async def image(image_id: str) -> Response:
-        entry = find_entry(image_id)
+    def image(entry: _Entry) -> Response:
         library.predict_next(entry)
-        return _json(await in_thread(renderer.details, entry))
+        return _json(renderer.details(entry))
 
     @app.get("/api/images/{image_id}/annotations")
-    async def annotations(image_id: str) -> Response:
-        return _json(await in_thread(renderer.annotations, find_entry(image_id)))
+    def annotations(entry: _Entry) -> Response:
+        return _json(renderer.annotations(entry))
 
     @app.get("/tiles/{image_id}/{zoom}/{column}/{row}")
-    async def tile(image_id: str, zoom: int, column: int, row: int) -> Response:
-        return _picture(await in_thread(renderer.tile, find_entry(image_id), zoom, column, row))
+    def tile(entry: _Entry, zoom: int, column: int, row: int) -> Response:
+        return _picture(renderer.tile(entry, zoom, column, row))
 
     @app.get("/attention/{image_id}/{zoom}/{column}/{row}")
-    async def attention(
-        image_id: str,
-        zoom: int,
-        column: int,
-        row: int,
-        task: Annotated[int, Query(ge=0)],
-        colour_map: ColourMap = "viridis",
-        min_rank: Annotated[float, Query(ge=0, le=1, allow_inf_nan=False)] = 0.0,
+    def attention(
+        entry: _Entry, zoom: int, column: int, row: int, style: Annotated[MapStyle, Query()]
     ) -> Response:
-        tile = await in_thread(
-            renderer.attention_tile,
-            find_entry(image_id),
-            zoom,
-            column,
-            row,
-            task=task,
-            colour_map=colour_map,
-            min_rank=round(min_rank, 3),
-        )
-        return _picture(tile)
+        return _picture(renderer.attention_tile(entry, zoom, column, row, style))
 
     @app.get("/patches/{image_id}/{rank}")
-    async def patch(image_id: str, rank: int) -> Response:
-        return _picture(await in_thread(renderer.patch, find_entry(image_id), rank))
+    def patch(entry: _Entry, rank: int) -> Response:
+        return _picture(renderer.patch(entry, rank))
 
     @app.get("/colour-maps/{colour_map}")
     async def legend(colour_map: ColourMap) -> Response:
@@ -165,7 +144,7 @@ def serve(library: Library, *, port: int, on_ready: Callable[[str], None]) -> No
     """Serve until interrupted.
 
     Args:
-        library: the images.
+        library: images to show.
         port: port of the page; 0 picks a free one.
         on_ready: callback that receives the address of the page.
     """
@@ -241,19 +220,16 @@ class _RequestGuard:
 
 
 @cache
-def _static_files() -> dict[str, tuple[bytes, str]]:
-    """Content and media type of every static file by name; requests never form a path."""
+def _static_files() -> dict[str, Response]:
+    """Every static file by name; requests never form a path."""
     own, leaflet_folder = files("ips.viewer") / "static", Path(leaflet.BASE_DIR)
     found = {item.name: item.read_bytes() for item in own.iterdir()}
     found |= {name: (leaflet_folder / name).read_bytes() for name in ("leaflet.js", "leaflet.css")}
-    return {name: (data, _MEDIA_TYPES[Path(name).suffix]) for name, data in found.items()}
-
-
-def _static(name: str) -> Response:
-    if name not in _static_files():
-        raise HTTPException(404, "not found")
-    data, media_type = _static_files()[name]
-    return Response(data, media_type=media_type, headers={"cache-control": "no-cache"})
+    headers = {"cache-control": "no-cache"}
+    return {
+        name: Response(data, media_type=_MEDIA_TYPES[Path(name).suffix], headers=headers)
+        for name, data in found.items()
+    }
 
 
 def _json(content: Any) -> Response:

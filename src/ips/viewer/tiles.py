@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib import colormaps
 from PIL import Image as PILImage
+from pydantic import BaseModel, Field
 
 from ips.explain.maps import percentiles
 from ips.images import Image, read_at
@@ -43,6 +44,20 @@ class Tile:
     left: int
     top: int
     downsample: int
+
+
+class MapStyle(BaseModel, frozen=True):
+    """How an attention map is drawn.
+
+    Attributes:
+        task: index of the map; the number of tasks stands for their mean.
+        colour_map: name of the colours.
+        min_rank: cells of a lower rank are transparent.
+    """
+
+    task: int = Field(ge=0)
+    colour_map: ColourMap = "viridis"
+    min_rank: float = Field(0.0, ge=0, le=1, allow_inf_nan=False)
 
 
 def max_zoom(image: Image) -> int:
@@ -117,14 +132,14 @@ class AttentionTiles:
         out[np.ix_(inside_y, inside_x)] = cells[np.ix_(rows[inside_y], columns[inside_x])]
         return out
 
-    def render(self, index: int, tile: Tile, *, colour_map: ColourMap, min_rank: float) -> bytes:
-        """A tile of one map as PNG, transparent below ``min_rank``."""
-        ranks = self.ranks(index, tile)
-        visible = ranks >= min_rank  # False for NaN
-        if not visible.any():
-            return _transparent_tile()
+    def render(self, tile: Tile, style: MapStyle) -> bytes:
+        """A tile of one map as PNG."""
+        ranks = self.ranks(style.task, tile)
+        visible = ranks >= style.min_rank  # False for NaN
         out = np.zeros((TILE, TILE, 4), dtype=np.uint8)
-        out[visible] = _colour_table(colour_map)[np.rint(ranks[visible] * 255).astype(np.uint8)]
+        out[visible] = _colour_table(style.colour_map)[
+            np.rint(ranks[visible] * 255).astype(np.uint8)
+        ]
         return _encode(PILImage.fromarray(out), "PNG")
 
 
@@ -162,11 +177,6 @@ def _read_tile(image: Image, tile: Tile) -> Pixels:
 def _colour_table(colour_map: ColourMap) -> Pixels:
     table: Pixels = colormaps[colour_map](np.arange(256), bytes=True)  # (256, 4)
     return table
-
-
-@cache
-def _transparent_tile() -> bytes:
-    return _encode(PILImage.new("RGBA", (TILE, TILE)), "PNG")
 
 
 def _to_pil(pixels: Pixels) -> PILImage.Image:

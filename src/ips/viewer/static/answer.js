@@ -28,32 +28,25 @@ export function showAnswer() {
 }
 
 function probabilityBar(name, value, isPredicted) {
-  const item = element("li", isPredicted ? "predicted" : "");
-  const track = element("span", "track");
-  const fill = element("div", "fill");
-  fill.style.width = `${100 * value}%`;
-  track.append(fill);
   const label = element("span", "name", name);
   label.title = name;
-  item.append(label, track, element("span", "value", value.toFixed(2)));
-  return item;
+  const fill = element("div", "fill");
+  fill.style.width = `${100 * value}%`;
+  const track = element("span", "track", fill);
+  return element("li", isPredicted ? "predicted" : "", label, track, element("span", "value", value.toFixed(2)));
 }
 
 function summaryRow(task, { names, probability }) {
-  const item = element("li");
-  item.append(
-    element("span", "name", task),
-    element("span", "predicted", names.join(" ") || "none"),
-    element("span", "value", probability === null ? "" : probability.toFixed(2)),
-  );
-  return item;
+  const predicted = element("span", "predicted", names.join(" ") || "none");
+  const value = element("span", "value", probability?.toFixed(2) ?? "");
+  return element("li", "", element("span", "name", task), predicted, value);
 }
 
 export function showProbabilities() {
   const list = $("probabilities");
   list.replaceChildren();
   $("more").hidden = true;
-  if (!page.details.answer) return;
+  if (!page.details?.answer) return;
   const { probabilities, predictions } = page.details.answer;
   const isSummary = page.task === run.tasks.length;
   list.classList.toggle("summary", isSummary);
@@ -76,7 +69,7 @@ export function showProbabilities() {
 export function showAttention() {
   const previous = page.layers.attention || [];
   delete $("map").dataset.attention; // set again once the layer is loaded
-  if (!page.map || !page.details.answer || !$("attention").checked) {
+  if (!page.map || !page.details?.answer || !$("attention").checked) {
     previous.forEach((layer) => layer.remove());
     page.layers.attention = [];
     return;
@@ -118,29 +111,24 @@ function addRectangle(patch, weight, layer) {
 }
 
 function galleryItem(patch) {
-  const button = element("button");
-  button.type = "button";
+  const name = className(patch);
+  const share = formatPercent(patch.attention);
   const picture = element("img");
   picture.src = `patches/${page.details.id}/${patch.rank}?modified=${page.details.modified}`;
   picture.loading = "lazy";
   picture.alt = "";
   if (patch.class !== undefined) picture.style.setProperty("--class-colour", patchColour(patch));
-  const name = className(patch);
-  const share = formatPercent(patch.attention);
-  const caption = element("span", "caption");
-  caption.append(element("span", "", share), element("span", "class", name));
-  button.append(picture, caption);
+  const caption = element("span", "caption", element("span", "", share), element("span", "class", name));
+  const button = element("button", "", picture, caption);
   const position = `x ${formatNumber(patch.x)}, y ${formatNumber(patch.y)}`;
   button.title = `${position}: ${share} of the attention among the kept patches${name ? `, class ${name}` : ""}`;
   button.setAttribute("aria-label", `Go to the patch at ${button.title}`);
   button.addEventListener("click", () => goTo(patch, button));
-  const item = element("li");
-  item.append(button);
-  return item;
+  return element("li", "", button);
 }
 
 export function showPatches() {
-  const { answer } = page.details;
+  const answer = page.details?.answer;
   $("gallery").replaceChildren();
   page.layers.outlines?.clearLayers();
   page.layers.selected?.clearLayers();
@@ -154,7 +142,7 @@ export function showPatches() {
 
 function goTo(patch, button) {
   if (!page.details?.answer) return;
-  for (const other of $("gallery").querySelectorAll("[aria-current]")) other.removeAttribute("aria-current");
+  $("gallery").querySelector("[aria-current]")?.removeAttribute("aria-current");
   button.setAttribute("aria-current", "true");
   page.layers.selected.clearLayers();
   addRectangle(patch, 3.5, page.layers.selected);

@@ -81,13 +81,11 @@ function createMap() {
     noWrap: true,
     keepBuffer: 1,
   };
-  page.layers.options = options;
-  page.layers.image = L.tileLayer(`tiles/${id}/{z}/{x}/{y}?modified=${modified}`, options).addTo(page.map);
-  page.layers.image.on("tileerror", showTileError);
-  page.layers.outlines = L.layerGroup().addTo(page.map);
-  page.layers.selected = L.layerGroup().addTo(page.map);
-  page.layers.annotations = L.layerGroup();
-  if ($("annotations").checked) page.layers.annotations.addTo(page.map);
+  const tiles = L.tileLayer(`tiles/${id}/{z}/{x}/{y}?modified=${modified}`, options).addTo(page.map);
+  tiles.on("tileerror", showTileError);
+  const [outlines, selected] = [L.layerGroup().addTo(page.map), L.layerGroup().addTo(page.map)];
+  page.layers = { options, outlines, selected, annotations: L.layerGroup() };
+  toggleAnnotations();
   page.map.on("moveend zoomend", onMove);
   page.map.on("mousemove", ({ latlng }) => {
     const [x, y] = [Math.floor(latlng.lng), Math.floor(latlng.lat)];
@@ -103,10 +101,15 @@ function onMove() {
   if (!page.details) return; // another image is being opened
   const centre = page.map.getCenter();
   $("map").classList.toggle("pixelated", page.map.getZoom() > page.details.zoom);
-  $("map").dataset.zoom = page.map.getZoom();
-  $("map").dataset.x = Math.round(centre.lng);
-  $("map").dataset.y = Math.round(centre.lat);
+  const position = { zoom: page.map.getZoom(), x: Math.round(centre.lng), y: Math.round(centre.lat) };
+  Object.assign($("map").dataset, position);
   updateScaleBar();
+}
+
+export function toggleAnnotations() {
+  if (!page.map) return;
+  if ($("annotations").checked) page.layers.annotations.addTo(page.map);
+  else page.layers.annotations.remove();
 }
 
 async function showTileError({ tile }) {

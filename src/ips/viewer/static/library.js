@@ -19,11 +19,10 @@ function statusText(row) {
 export function updateRow(row) {
   let image = images.get(row.id);
   if (!image) {
-    const item = element("li");
+    const item = element("li", "", element("span", "name"), element("span", "status"));
     item.id = `image-${row.id}`;
     item.setAttribute("role", "option");
     item.setAttribute("aria-selected", "false");
-    item.append(element("span", "name"), element("span", "status"));
     item.addEventListener("click", () => openImage(row.id));
     $("images").append(item);
     image = { item };
@@ -56,7 +55,7 @@ export function step(offset) {
   if (!visible.length) return;
   const current = visible.findIndex(({ row }) => row.id === page.currentId);
   const next = current < 0 ? 0 : Math.min(Math.max(current + offset, 0), visible.length - 1);
-  if (visible[next].row.id !== page.currentId) openImage(visible[next].row.id);
+  if (next !== current) openImage(visible[next].row.id);
 }
 
 export function receiveChanges(changes) {

@@ -15,12 +15,13 @@ export const page = {
   layers: {},
 };
 
-export const element = (tag, className, text) => {
+// Children that are strings become text.
+export function element(tag, className = "", ...children) {
   const created = document.createElement(tag);
-  if (className) created.className = className;
-  if (text !== undefined) created.textContent = text;
+  created.className = className;
+  created.append(...children);
   return created;
-};
+}
 
 export const formatNumber = (value) => value.toLocaleString("en-US");
 export const formatPercent = (value) => (value >= 0.0995 ? Math.round(100 * value) : (100 * value).toFixed(1)) + " %";

@@ -1,7 +1,7 @@
 // Start of the page of `ips view`, and its controls.
 
 import { TOP_SHARES, showAnswer, showAttention, showPatches, showProbabilities } from "./answer.js";
-import { openImage } from "./image.js";
+import { openImage, toggleAnnotations } from "./image.js";
 import { applyFilter, receiveChanges, step, updateRow } from "./library.js";
 import { $, element, fetchJson, formatPercent, hasSeveralTasks, images, page, run, showNotice } from "./page.js";
 
@@ -18,8 +18,9 @@ function selectTask(task) {
   if (page.details) showAnswer();
 }
 
-function redrawAttention() {
-  if (page.details) showAttention();
+function stepTask(offset) {
+  const count = run.tasks.length + 1;
+  selectTask((page.task + offset + count) % count);
 }
 
 function showSettings() {
@@ -29,16 +30,9 @@ function showSettings() {
   $("legend").src = `colour-maps/${$("colour-maps").value}`;
 }
 
-function toggle(id) {
-  $(id).checked = !$(id).checked;
-  $(id).dispatchEvent(new Event("change"));
-}
-
 function addTaskButtons() {
-  const names = [...run.tasks, "all"];
-  names.forEach((name, task) => {
+  [...run.tasks, "all"].forEach((name, task) => {
     const button = element("button", "", name);
-    button.type = "button";
     button.value = task;
     button.setAttribute("role", "radio");
     button.addEventListener("click", () => selectTask(task));
@@ -48,7 +42,7 @@ function addTaskButtons() {
     const offset = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (!offset) return;
     event.preventDefault();
-    selectTask((page.task + offset + names.length) % names.length);
+    stepTask(offset);
     $("tasks").children[page.task].focus();
   });
 }
@@ -60,29 +54,21 @@ function addControls() {
   (run.classes || []).forEach((name, i) => $("classes").append(new Option(`class ${name}`, i)));
 
   let redrawTimer = 0;
+  $("layer-section").addEventListener("input", showSettings);
   $("opacity").addEventListener("input", () => {
-    showSettings();
     page.layers.attention?.forEach((layer) => layer.setOpacity(Number($("opacity").value)));
   });
   $("top").addEventListener("input", () => {
-    showSettings();
     clearTimeout(redrawTimer);
-    redrawTimer = setTimeout(redrawAttention, 120);
+    redrawTimer = setTimeout(showAttention, 120);
   });
-  $("colour-maps").addEventListener("change", () => {
-    showSettings();
-    redrawAttention();
-  });
-  $("attention").addEventListener("change", redrawAttention);
-  $("outlines").addEventListener("change", () => page.details && showPatches());
-  $("annotations").addEventListener("change", () => {
-    if (!page.map) return;
-    if ($("annotations").checked) page.layers.annotations.addTo(page.map);
-    else page.layers.annotations.remove();
-  });
+  $("colour-maps").addEventListener("change", showAttention);
+  $("attention").addEventListener("change", showAttention);
+  $("outlines").addEventListener("change", showPatches);
+  $("annotations").addEventListener("change", toggleAnnotations);
   $("classes").addEventListener("change", () => {
     page.patchClass = $("classes").value === "" ? null : Number($("classes").value);
-    if (page.details) showPatches();
+    showPatches();
   });
   $("more").addEventListener("click", () => {
     page.showAllClasses = true;
@@ -108,9 +94,9 @@ function addControls() {
     const action = {
       j: () => step(1),
       k: () => step(-1),
-      t: () => hasSeveralTasks() && selectTask((page.task + 1) % (run.tasks.length + 1)),
-      a: () => toggle("attention"),
-      o: () => toggle("outlines"),
+      t: () => hasSeveralTasks() && stepTask(1),
+      a: () => $("attention").click(),
+      o: () => $("outlines").click(),
       "/": () => $("filter").focus(),
     }[event.key];
     if (!action) return;
