@@ -194,26 +194,25 @@ ANSWER = Answer(
 def test_an_answer_survives_saving_and_loading(tmp_path: Path) -> None:
     answers.save_answer(ANSWER, tmp_path / "a")
     back = answers.load_answer(tmp_path / "a")
-    assert back is not None
     for name, value in vars(ANSWER).items():
         if name != "probabilities":
             assert np.array_equal(getattr(back, name), value, equal_nan=name == "maps"), name
     found = answers.load_probabilities(tmp_path / "a")
-    assert found is not None
     for a, b, c in zip(ANSWER.probabilities, back.probabilities, found, strict=True):
         assert np.array_equal(a, b)
         assert np.array_equal(a, c)
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_a_damaged_answer_is_ignored(tmp_path: Path) -> None:
+def test_a_damaged_or_missing_answer_is_an_error(tmp_path: Path) -> None:
     answers.save_answer(ANSWER, tmp_path / "a")
     whole = (tmp_path / "a").read_bytes()
     for damaged in (b"", whole[: len(whole) // 2], bytes(100)):
         (tmp_path / "b").write_bytes(damaged)
-        assert answers.load_answer(tmp_path / "b") is None
-        assert answers.load_probabilities(tmp_path / "b") is None
-    assert answers.load_answer(tmp_path / "c") is None
+        for path in (tmp_path / "b", tmp_path / "missing"):
+            for load in (answers.load_answer, answers.load_probabilities):
+                with pytest.raises(answers.UNREADABLE):
+                    load(path)
 
 
 def test_a_file_is_read_tile_by_tile(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ class Arm:
     """One row of a table.
 
     Attributes:
-        label: name of the row.
         settings: ``key=value`` as on the command line, including the method.
         show: further columns, such as M and N.
         published: the paper's numbers in this row, by column.
@@ -48,8 +47,6 @@ class Experiment:
     """One table or figure.
 
     Attributes:
-        name: name on the command line.
-        description: one line of help.
         recipes: name of the recipe per scale.
         build_arms: function that returns the arms of a scale.
         kind: how the results are shown.

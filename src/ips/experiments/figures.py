@@ -38,6 +38,8 @@ def draw_scores(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> N
     figure = _figure(width, height)
     left = 2.7
     step = (width - left - 0.3) / len(panels)
+    sizes = [", ".join(f"{k} {v}" for k, v in arm.show.items() if v != "–") for arm in arms]
+    labels = [f"{arm.label}  {size}".strip() for arm, size in zip(arms, sizes, strict=True)]
     for number, name in enumerate(panels):
         box = (left + number * step, 0.6, step - 0.3, height - 1.1)
         axes = add_axes(figure, box, title=_TITLES.get(name, name), size=_TITLE_SIZE)
@@ -47,19 +49,10 @@ def draw_scores(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> N
                 colour = COLOURS[0 if arm.method in ("ips", "ips-deepmil") else -1]
                 axes.barh(row, fmean(values), color=colour, height=0.62, alpha=0.35)
                 axes.plot(values, [row] * len(values), "o", color=colour, ms=4, clip_on=False)
-            if number == 0:
-                sizes = ", ".join(f"{k} {v}" for k, v in arm.show.items() if v != "–")
-                axes.annotate(
-                    f"{arm.label}  {sizes}".strip(),
-                    (-0.04, row),
-                    xycoords=("axes fraction", "data"),
-                    ha="right",
-                    va="center",
-                    size=9,
-                    color=INK,
-                )
         axes.set_ylim(len(arms) - 0.4, -0.6)
-        axes.set_yticks([])
+        axes.grid(visible=False, axis="y")
+        axes.set_yticks(range(len(arms)), labels if number == 0 else [""] * len(arms))
+        axes.tick_params(axis="y", labelsize=9, labelcolor=INK, pad=6)
         axes.set_xlim(left=0, right=100 if name in tasks else None)
         axes.set_xlabel("%" if name in tasks else _UNITS[name], color=MUTED, size=9)
     save_figure(figure, path)
@@ -118,10 +111,8 @@ def draw_grid(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> Non
 
 
 def _iterations(arm: Arm) -> list[float]:
-    """T = ceil((N - M) / I), if the arm shows N."""
-    if "N" not in arm.show:
-        return []
-    M, I, N = arm.show["M"], arm.show["I"], arm.show["N"]  # noqa: E741
+    """T = ceil((N - M) / I)."""
+    M, I, N = (arm.show[key] for key in "MIN")  # noqa: E741
     return [1 if I == "all" else math.ceil((_number(N) - int(M)) / int(I))]
 
 

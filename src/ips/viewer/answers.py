@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +23,9 @@ Integers = npt.NDArray[np.int64]
 
 _VERSION = 2
 _MAX_CELLS = 2**20  # of an attention map
+
+# Errors of reading an answer: the file is missing or damaged.
+UNREADABLE = (OSError, SafetensorError, KeyError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -81,56 +83,41 @@ def cache_name(predictor: Predictor, image: Path) -> str:
 
 def save_answer(answer: Answer, path: Path) -> None:
     """Write an answer."""
-    arrays: dict[str, Any] = {
-        f"probabilities.{i}": row for i, row in enumerate(answer.probabilities)
-    }
-    arrays |= {"maps": answer.maps, "attention": answer.attention, "kept": answer.kept}
+    arrays = {"maps": answer.maps, "attention": answer.attention, "kept": answer.kept}
+    arrays |= {f"probabilities.{i}": row for i, row in enumerate(answer.probabilities)}
     if answer.classes is not None:
         arrays["classes"] = answer.classes
-    metadata = {
-        "patches": str(answer.patches),
-        "extent": str(answer.extent),
-        "cell": str(answer.cell),
-        "left": str(answer.offset[0]),
-        "top": str(answer.offset[1]),
-    }
+    left, top = answer.offset
+    numbers = {"patches": answer.patches, "extent": answer.extent, "cell": answer.cell}
+    metadata = {name: str(n) for name, n in (numbers | {"left": left, "top": top}).items()}
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     with atomic_write(path) as stream:
         stream.write(to_bytes(contiguous, metadata=metadata))
 
 
-def load_answer(path: Path) -> Answer | None:
-    """Read an answer; None if the file is missing or damaged."""
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            return Answer(
-                patches=int(metadata["patches"]),
-                extent=int(metadata["extent"]),
-                probabilities=_probabilities(file),
-                maps=file.get_tensor("maps"),
-                cell=float(metadata["cell"]),
-                offset=(int(metadata["left"]), int(metadata["top"])),
-                kept=file.get_tensor("kept"),
-                attention=file.get_tensor("attention"),
-                classes=file.get_tensor("classes") if "classes" in list(file.keys()) else None,
-            )
-    except (OSError, SafetensorError, KeyError, ValueError):
-        return None
+def load_answer(path: Path) -> Answer:
+    """Read an answer; raises one of ``UNREADABLE``."""
+    probabilities = load_probabilities(path)
+    with safe_open(path, framework="numpy") as file:
+        metadata = file.metadata() or {}
+        return Answer(
+            patches=int(metadata["patches"]),
+            extent=int(metadata["extent"]),
+            probabilities=probabilities,
+            maps=file.get_tensor("maps"),
+            cell=float(metadata["cell"]),
+            offset=(int(metadata["left"]), int(metadata["top"])),
+            kept=file.get_tensor("kept"),
+            attention=file.get_tensor("attention"),
+            classes=file.get_tensor("classes") if "classes" in list(file.keys()) else None,
+        )
 
 
-def load_probabilities(path: Path) -> list[Floats] | None:
-    """Read only the probabilities of an answer, without its maps."""
-    try:
-        with safe_open(path, framework="numpy") as file:
-            return _probabilities(file)
-    except (OSError, SafetensorError):
-        return None
-
-
-def _probabilities(file: Any) -> list[Floats]:
-    count = sum(name.startswith("probabilities.") for name in list(file.keys()))
-    return [file.get_tensor(f"probabilities.{i}") for i in range(count)]
+def load_probabilities(path: Path) -> list[Floats]:
+    """Read only the probabilities of an answer, without its maps; raises one of ``UNREADABLE``."""
+    with safe_open(path, framework="numpy") as file:
+        count = sum(name.startswith("probabilities.") for name in list(file.keys()))
+        return [file.get_tensor(f"probabilities.{i}") for i in range(count)]
 
 
 def _array(tensor: Tensor) -> Floats:

@@ -21,6 +21,7 @@ import torch
 from ips.errors import ImageError, IPSError
 from ips.predictor import Predictor
 from ips.viewer.answers import (
+    UNREADABLE,
     Answer,
     Floats,
     cache_name,
@@ -43,9 +44,6 @@ class Entry:
 
     Attributes:
         id: random identifier for the page, which reveals no path.
-        path: the file.
-        name: name to display.
-        state: state of the prediction.
         done: number of patches scored so far.
         total: number of patches, 0 until it is known.
         message: why the prediction failed.
@@ -137,9 +135,10 @@ class Library:
         with self._loading:
             if entry.state != "ready":
                 return None
+            path = self._cache_file(entry)
             try:
-                return self._load(self._cache_file(entry))
-            except LookupError:  # the image was modified, or the file removed, in the meantime
+                return self._load(path)
+            except UNREADABLE:  # the image was modified, or the file removed, in the meantime
                 self._update(entry, state="waiting", done=0)
                 return None
 
@@ -169,10 +168,9 @@ class Library:
         for entry in list(self.entries.values()):  # cached predictions are shown at once
             if self._stopping:
                 return
-            with suppress(Exception):  # a damaged file is predicted again
-                probabilities = load_probabilities(self._cache_file(entry))
-                if probabilities is not None:
-                    self._update(entry, state="ready", predictions=self._predictions(probabilities))
+            with suppress(Exception):  # a missing or damaged file is predicted again
+                predictions = self._predictions(load_probabilities(self._cache_file(entry)))
+                self._update(entry, state="ready", predictions=predictions)
         while (current := self._next()) is not None:
             try:
                 self._predict(current)
@@ -228,8 +226,6 @@ class Library:
 
 def _load(path: Path) -> tuple[Answer, AttentionTiles]:
     answer = load_answer(path)
-    if answer is None:
-        raise LookupError(path)
     return answer, AttentionTiles(answer.maps, answer.cell, answer.offset)
 
 
