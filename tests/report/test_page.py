@@ -19,7 +19,7 @@ from ips.errors import RunError
 from ips.explain import Explanation
 from ips.patches import MemoryPatches
 from ips.report.examples import make_picture
-from ips.report.page import Example, ReportContent, write_page
+from ips.report.page import ReportContent, write_page
 from ips.report.predictions import TestPredictions
 from tests.explain.explained import explained
 from tests.report.made import EVIL, KINDS, config, made
@@ -105,6 +105,7 @@ def content(
         predictions=predictions or made(settings),
         best=[],
         worst=[],
+        pictures={},
         patch_classes=None,
     )
 
@@ -150,14 +151,13 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     settings = config(**{EVIL: {"kind": "multiclass", "classes": 3, "names": names}})
     evil = content(tmp_path, settings)
     images = [EVIL] * len(evil.predictions.images)
-    patches = source(EVIL)
-    example = Example(0, make_picture(explanation(patches, readout=3)))
     evil = replace(
         evil,
         name=EVIL,
         predictions=replace(evil.predictions, images=images),
-        best=[example],
-        worst=[example],
+        best=[0],
+        worst=[0],
+        pictures={0: make_picture(explanation(source(EVIL), readout=3))},
         patch_classes=names,
     )
     write_page(tmp_path / "report.html", evil)
@@ -182,9 +182,8 @@ def test_pictures_mark_the_selected_patches(tmp_path: Path) -> None:
         (plain, "from dark blue (low) to yellow (high)"),
         (read, "tinted by their predicted class"),
     ):
-        shown = replace(
-            content(tmp_path, settings), best=[Example(1, picture)], worst=[Example(2, picture)]
-        )
+        pictures = {1: picture, 2: picture}
+        shown = replace(content(tmp_path, settings), best=[1], worst=[2], pictures=pictures)
         write_page(tmp_path / "report.html", shown)
         page = read_page(tmp_path / "report.html")
         assert word in page.text
@@ -200,14 +199,16 @@ def test_pictures_and_page_stay_small(tmp_path: Path) -> None:
     patches = MemoryPatches(pixels, coords=np.stack([col, row], axis=1) * 256)
     picture = make_picture(explanation(patches, readout=4))
     assert max(picture.size) <= 360
-    many = [Example(i, picture) for i in range(4)]
-    shown = replace(content(tmp_path, config(**KINDS)), best=many, worst=many)
+    many = dict.fromkeys(range(4), picture)
+    shown = replace(
+        content(tmp_path, config(**KINDS)), best=list(many), worst=list(many), pictures=many
+    )
     write_page(tmp_path / "report.html", shown)
     assert (tmp_path / "report.html").stat().st_size < 5e6
 
 
 def test_features_have_no_picture(tmp_path: Path) -> None:
-    shown = replace(content(tmp_path, config(grade=KINDS["binary"])), best=[Example(0, None)])
+    shown = replace(content(tmp_path, config(grade=KINDS["binary"])), best=[0])
     write_page(tmp_path / "report.html", shown)
     page = read_page(tmp_path / "report.html")
     assert "there are no pictures" in page.text

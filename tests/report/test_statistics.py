@@ -15,6 +15,7 @@ from ips.report.statistics import (
     Floats,
     auc,
     calibration,
+    calibration_error,
     label_accuracy,
     wilson,
 )
@@ -128,9 +129,9 @@ def test_calibration_by_hand() -> None:
     correct = np.array([True, False, True, True])
     found = calibration(probabilities, correct)
     # two predictions at 0.64 of which half are correct, two at 0.975 that both are
-    assert [(b.count, b.fraction) for b in found.bins] == [(2, 0.5), (2, 1.0)]
-    assert [b.probability for b in found.bins] == pytest.approx([0.64, 0.975])
-    assert found.error == pytest.approx((2 * 0.14 + 2 * 0.025) / 4)
+    assert [(b.count, b.fraction) for b in found] == [(2, 0.5), (2, 1.0)]
+    assert [b.probability for b in found] == pytest.approx([0.64, 0.975])
+    assert calibration_error(found) == pytest.approx((2 * 0.14 + 2 * 0.025) / 4)
 
 
 @pytest.mark.parametrize("count", [1, 7, 300])
@@ -141,4 +142,5 @@ def test_calibration_error_is_that_of_torchmetrics(count: int) -> None:
     expected = binary_calibration_error(
         torch.from_numpy(probabilities), torch.from_numpy(correct).int(), n_bins=10
     )
-    assert calibration(probabilities, correct).error == pytest.approx(float(expected), abs=1e-6)
+    error = calibration_error(calibration(probabilities, correct))
+    assert error == pytest.approx(float(expected), abs=1e-6)

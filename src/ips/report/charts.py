@@ -13,19 +13,24 @@ from math import floor, log10
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from ips.report.statistics import Bin, Calibration, Floats, Interval
+from ips.report.statistics import Bin, Floats
 
 _POINTS = 400  # a line with more points would look the same
-COLOURS = 8  # number of line colours in the style sheet
+_COLOURS = 8  # number of line colours in the style sheet
 
 
 @dataclass(frozen=True)
 class Line:
-    """A curve: the style class to draw it with, and its points."""
+    """A curve: its points, the style class to draw it with, and its name in the legend."""
 
     style: str
     x: Floats
     y: Floats
+    name: str = ""
+
+
+#: Where predicted probabilities are right, and where a random classifier is.
+DIAGONAL = Line("guide", np.array([0.0, 1.0]), np.array([0.0, 1.0]))
 
 
 @dataclass(frozen=True)
@@ -35,10 +40,10 @@ class Chart:
     label: str
     x_name: str
     y_name: str
-    x_ticks: list[float]
-    y_ticks: list[float]
     lines: Sequence[Line]
     bins: Sequence[Bin] = ()
+    x_ticks: Sequence[float] = (0, 0.2, 0.4, 0.6, 0.8, 1)
+    y_ticks: Sequence[float] = (0, 0.2, 0.4, 0.6, 0.8, 1)
     x_range: tuple[float, float] = (0.0, 1.0)
     y_range: tuple[float, float] = (0.0, 1.0)
     width: float = 250
@@ -102,37 +107,12 @@ def epoch_chart(epochs: Floats, curves: dict[str, Floats], *, name: str, unit: b
         y_name="",
         x_ticks=x_ticks,
         y_ticks=ticks(low, high),
-        lines=[Line(f"line c{i % COLOURS}", epochs, y) for i, y in enumerate(curves.values())],
+        lines=[
+            Line(f"line c{i % _COLOURS}", epochs, values, curve)
+            for i, (curve, values) in enumerate(curves.items())
+        ],
         x_range=(first - around, last + around),
         y_range=(low, high),
         width=366,
         height=190,
-    )
-
-
-_DIAGONAL = Line("guide", np.array([0.0, 1.0]), np.array([0.0, 1.0]))
-
-
-def roc_chart(false_positives: Floats, true_positives: Floats, area: Interval) -> Chart:
-    """The ROC curve, over the diagonal of a random classifier."""
-    return Chart(
-        label=f"ROC curve, area {area.value:.3f}",
-        x_name="false positive rate",
-        y_name="true positive rate",
-        x_ticks=ticks(0, 1),
-        y_ticks=ticks(0, 1),
-        lines=[_DIAGONAL, Line("line c0", false_positives, true_positives)],
-    )
-
-
-def reliability_chart(calibration: Calibration, *, x_name: str, y_name: str) -> Chart:
-    """The fraction of correct predictions over their probability, in dots sized by count."""
-    return Chart(
-        label=f"Reliability diagram, calibration error {calibration.error:.3f}",
-        x_name=x_name,
-        y_name=y_name,
-        x_ticks=ticks(0, 1),
-        y_ticks=ticks(0, 1),
-        lines=[_DIAGONAL],
-        bins=calibration.bins,
     )

@@ -40,13 +40,15 @@ class TaskPredictions:
 
     @property
     def kind(self) -> Kind:
-        """Kind of the task."""
         return self.task.kind
 
     @property
     def classes(self) -> list[str]:
-        """Names of the classes."""
         return self.task.class_names
+
+    def names(self, chosen: Bools) -> str:
+        """Names of the classes that are True in ``(C,)``."""
+        return ", ".join(np.array(self.classes)[chosen]) or "none"
 
     @property
     def predicted(self) -> Bools:

@@ -18,9 +18,16 @@ from torchmetrics.functional.classification import (
 )
 
 from ips.explain.colours import shortened
-from ips.report.charts import Chart, reliability_chart, roc_chart
+from ips.report.charts import DIAGONAL, Chart, Line
 from ips.report.predictions import TaskPredictions
-from ips.report.statistics import Interval, auc, calibration, label_accuracy, wilson
+from ips.report.statistics import (
+    Interval,
+    auc,
+    calibration,
+    calibration_error,
+    label_accuracy,
+    wilson,
+)
 
 Counts = npt.NDArray[np.int64]
 
@@ -49,15 +56,6 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Matrix:
-    """A confusion matrix: counts ``(C, C)`` of images by true and predicted class."""
-
-    caption: str
-    classes: Sequence[str]
-    counts: list[list[int]]
-
-
-@dataclass(frozen=True)
 class Figure:
     """A chart with a title and a note; a note alone explains why there is no chart."""
 
@@ -68,10 +66,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class TaskResults:
-    """What the page shows about one task."""
+    """What the page shows about one task; ``confusion`` is ``(C, C)``, true classes first."""
 
     name: str
-    matrix: Matrix | None
+    classes: Sequence[str]
+    scores: list[Score]
+    confusion: list[list[int]] | None
     table: Table | None
     figures: list[Figure]
 
@@ -86,11 +86,10 @@ def task_scores(task: TaskPredictions, *, first: str | None) -> list[Score]:
         case "multilabel":
             share = labels.mean(axis=0)
             each = label_accuracy(task.predicted == labels)
+            chance = float(np.maximum(share, 1 - share).mean())
             scores = [
                 Score("exact-match", "exact match", accuracy, majority),
-                Score(
-                    "accuracy", "label accuracy", each, float(np.maximum(share, 1 - share).mean())
-                ),
+                Score("accuracy", "label accuracy", each, chance),
                 Score("auc", "AUC, mean over labels", auc(task.probabilities, labels), 0.5),
             ]
         case "binary":
@@ -108,20 +107,26 @@ def task_scores(task: TaskPredictions, *, first: str | None) -> list[Score]:
     return sorted(scores, key=lambda score: score.key != first)
 
 
-def task_results(task: TaskPredictions) -> TaskResults:
-    """Confusions or labels, the ROC curve of two classes, and calibration."""
-    matrix, table, figures = None, None, [_reliability(task)]
+def task_results(task: TaskPredictions, *, metric: str | None) -> TaskResults:
+    """Scores, confusions or labels, the ROC curve of two classes, and calibration.
+
+    Args:
+        task: predictions of the task.
+        metric: metric of the config; it is the first of the scores.
+    """
+    confusion, table, figures = None, None, [_reliability(task)]
     if task.kind == "multilabel":
         table = _labels(task)
     else:
         counts = confusion_matrix(task)
         if len(counts) <= _CLASSES:
-            matrix = Matrix("Confusion matrix, in images", task.classes, counts.tolist())
+            confusion = counts.tolist()
         else:
             table = _confused_pairs(task, counts)
         if len(task.classes) == 2:
             figures.insert(0, _roc(task))
-    return TaskResults(task.name, matrix, table, figures)
+    scores = task_scores(task, first=metric)
+    return TaskResults(task.name, task.classes, scores, confusion, table, figures)
 
 
 def confusion_matrix(task: TaskPredictions) -> Counts:
@@ -167,8 +172,10 @@ def _roc(task: TaskPredictions) -> Figure:
     area = auc(scores[:, None], labels[:, None])
     if not area.defined:
         return Figure("ROC curve", None, "No ROC curve: all test images belong to one class.")
-    rates = binary_roc(torch.from_numpy(scores), torch.from_numpy(labels).int())
-    chart = roc_chart(rates[0].double().numpy(), rates[1].double().numpy(), area)
+    rates = binary_roc(torch.from_numpy(scores), torch.from_numpy(labels).int())[:2]
+    curve = Line("line c0", *(rate.double().numpy() for rate in rates))
+    label, axes = f"ROC curve, area {area.value:.3f}", ("false positive rate", "true positive rate")
+    chart = Chart(label, *axes, lines=[DIAGONAL, curve])
     note = f"AUC {area.value:.3f} ({area.low:.3f} – {area.high:.3f}) for {task.classes[1]}"
     return Figure("ROC curve", chart, note)
 
@@ -184,6 +191,8 @@ def _reliability(task: TaskPredictions) -> Figure:
         case _:
             p, correct = task.probabilities.max(axis=1), task.correct
             names = "probability of the predicted class", "fraction correct"
-    result = calibration(p, correct)
-    chart = reliability_chart(result, x_name=names[0], y_name=names[1])
-    return Figure("Calibration", chart, f"Expected calibration error {result.error:.3f}")
+    bins = calibration(p, correct)
+    error = calibration_error(bins)
+    label = f"Reliability diagram, calibration error {error:.3f}"
+    chart = Chart(label, *names, lines=[DIAGONAL], bins=bins)
+    return Figure("Calibration", chart, f"Expected calibration error {error:.3f}")

@@ -13,8 +13,8 @@ from ips.models import Output
 from ips.patches import PatchSource
 from ips.predictor import Predictor, load
 from ips.progress import progress_bar
-from ips.report.examples import make_picture
-from ips.report.page import Example, ReportContent, write_page
+from ips.report.examples import Picture, make_picture
+from ips.report.page import ReportContent, write_page
 from ips.report.predictions import (
     TaskPredictions,
     TestPredictions,
@@ -52,7 +52,6 @@ def write_run_report(
     data = build_data(predictor.config)
     predictions = _predictions(run, predictor, data, console)
     best, worst = predictions.best_and_worst(examples)
-    shown = _examples(predictor, data, [*best, *worst], console)
     content = ReportContent(
         name=run.resolve().name,
         config=predictor.config,
@@ -61,8 +60,9 @@ def write_run_report(
         train_images=len(data.train),
         log=RunFolder(run).metrics,
         predictions=predictions,
-        best=shown[: len(best)],
-        worst=shown[len(best) :],
+        best=best,
+        worst=worst,
+        pictures=_pictures(predictor, data, [*best, *worst], console),
         patch_classes=predictor.patch_classes,
     )
     write_page(path, content)
@@ -119,22 +119,20 @@ def _test(run: Path, predictor: Predictor, data: Data, console: Console | None) 
     return TestPredictions(images, parts)
 
 
-def _examples(
+def _pictures(
     predictor: Predictor, data: Data, numbers: Sequence[int], console: Console | None
-) -> list[Example]:
+) -> dict[int, Picture]:
     """Pictures of some test images with their attention, one image in memory at a time."""
-    examples = []
+    pictures = {}
     with progress_bar(console, transient=True) as bar:
         line = bar.add_task("examples", total=len(numbers), note="")
         for number in numbers:
             source, _ = data.test[number]
-            picture = None
             if len(source.shape) == 3:  # features have no pixels to show
                 explanation = predictor.predict(
                     source, progress=lambda done, _: bar.update(line, note=f"{done:,} patches")
                 )
-                picture = make_picture(explanation)
-            examples.append(Example(number, picture))
+                pictures[number] = make_picture(explanation)
             source.close()
             bar.advance(line)
-    return examples
+    return pictures

@@ -29,7 +29,6 @@ class Interval:
 
     @property
     def defined(self) -> bool:
-        """Whether the score is a number."""
         return not isnan(self.value)
 
 
@@ -117,30 +116,16 @@ class Bin:
     fraction: float
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """The non-empty bins of equal width, and the expected calibration error."""
-
-    bins: list[Bin]
-    error: float
-
-
-def calibration(probabilities: Floats, correct: Bools, *, bins: int = 10) -> Calibration:
-    """Compare ``(n,)`` predicted probabilities with how often the predictions are correct.
-
-    The expected calibration error is the distance between probability and fraction of a bin,
-    averaged over all predictions. torchmetrics computes this error too, but not the bins.
-    """
+def calibration(probabilities: Floats, correct: Bools, *, bins: int = 10) -> list[Bin]:
+    """The non-empty bins of equal width of ``(n,)`` probabilities, and how many are correct."""
     number = np.minimum((probabilities * bins).astype(np.int64), bins - 1)  # (n,)
-    filled = [
-        Bin(
-            int(inside.sum()),
-            float(inside.mean()),
-            float(probabilities[inside].mean()),
-            float(correct[inside].mean()),
-        )
-        for inside in (number == i for i in range(bins))
-        if inside.any()
+    filled = (inside for inside in (number == i for i in range(bins)) if inside.any())
+    return [
+        Bin(int(i.sum()), float(i.mean()), float(probabilities[i].mean()), float(correct[i].mean()))
+        for i in filled
     ]
-    error = sum(b.share * abs(b.probability - b.fraction) for b in filled)
-    return Calibration(filled, error)
+
+
+def calibration_error(bins: list[Bin]) -> float:
+    """The distance between probability and fraction of a bin, averaged over all predictions."""
+    return sum(b.share * abs(b.probability - b.fraction) for b in bins)
