@@ -23,7 +23,7 @@ from ips import predictor as module
 from ips.config_io import parse_config
 from ips.patches import ImagePatches
 from ips.patches.source import Indices
-from ips.training import train
+from ips.training import open_source, train
 
 CONFIG = {
     "data": {"kind": "megapixel-mnist", "side": 200, "train": 4, "test": 4},
@@ -130,11 +130,11 @@ def test_an_image_is_opened_once(
     run: Path, picture: Path, monkeypatch: pytest.MonkeyPatch, opened: bool
 ) -> None:
     predictor = ips.load(run)
-    open_source = Mock(side_effect=module.open_source)
-    monkeypatch.setattr(module, "open_source", open_source)
+    counted = Mock(side_effect=open_source)
+    monkeypatch.setattr(module, "open_source", counted)
     source = predictor.open(picture) if opened else None
     explanation = predictor.predict(picture, source=source)
-    assert open_source.call_count == 1
+    assert counted.call_count == 1
     assert source is None or explanation.source is source
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -111,7 +112,7 @@ class TestTableData:
         assert source.name == "1.tif"
         assert label["y"].item() == 1
         assert opened == [Path("1.tif")]
-        loader = DataLoader(data, batch_size=None)  # type: ignore[arg-type]
+        loader: DataLoader[Any] = DataLoader(data, batch_size=None)  # type: ignore[arg-type]
         assert [source.name for source, _ in loader] == ["0.tif", "1.tif"]
 
     def test_rows_and_labels_must_match(self) -> None:

@@ -16,6 +16,7 @@ from ips.explain import attention_map, percentiles
 from ips.explain.maps import attention_from_logits, image_area, values_at
 from ips.images import open_image
 from ips.models import DPSNet, IPSNet
+from ips.nn import CrossAttentionTransformer, GatedAttention
 from ips.patches import ImagePatches, MemoryPatches, PatchSource, PatchSubset, open_patches
 from ips.predictor import Predictor
 from ips.training import build_model, resolve
@@ -71,6 +72,7 @@ class TestAttentionOfAllPatches:
         net = ready.net
         assert isinstance(net, IPSNet)
         seen = ready.explain(source)
+        assert isinstance(net.aggregator, CrossAttentionTransformer | GatedAttention)
         with torch.no_grad():
             there = torch.ones(1, len(source), dtype=torch.bool)
             x = net.embed(source.patches.unsqueeze(0), there)
@@ -207,7 +209,7 @@ class TestPercentiles:
     def test_values_are_replaced_by_their_rank(self) -> None:
         values = np.array([[1e-9, 0.0, 0.9], [1e-5, np.nan, 1e-7]])
         scaled = percentiles(values)
-        np.testing.assert_allclose(scaled, [[0, 0, 1], [2 / 3, 0, 1 / 3]])
+        np.testing.assert_allclose(scaled, [[0.0, 0.0, 1.0], [2 / 3, 0.0, 1 / 3]])
         assert values_at(values, [0, 1 / 3, 1]) == [1e-9, 1e-7, 0.9]
 
     def test_rounding_errors_do_not_count(self) -> None:

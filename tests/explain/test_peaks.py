@@ -5,19 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
 import ips
 from ips.data.synthetic.digits import DIGIT_SIDE
 from ips.data.synthetic.megapixel_mnist import MegapixelMNIST
-from ips.explain import AttentionMap
+from ips.explain import AttentionMap, Explanation
 
 RUN = Path(__file__).parent.parent / "fixtures" / "digits"
 IMAGES = 60
 
+# An explanation, the labels, and the corners of the digits.
+Look = tuple[Explanation, dict[str, torch.Tensor], npt.NDArray[np.int64]]
 
-def on_a_digit(found: AttentionMap, places: np.ndarray) -> bool:
+
+def on_a_digit(found: AttentionMap, places: npt.NDArray[np.int64]) -> bool:
     """Whether the cell with the highest attention shares a pixel with a digit."""
     row, column = np.unravel_index(np.nanargmax(found.values), found.values.shape)
     corner = np.array(found.offset) + np.array([column, row]) * found.cell
@@ -33,7 +37,7 @@ def is_right(probabilities: torch.Tensor, truth: torch.Tensor) -> bool:
 
 
 @pytest.fixture(scope="module")
-def looks() -> list[tuple[ips.Prediction, dict[str, torch.Tensor], np.ndarray]]:
+def looks() -> list[Look]:
     predictor = ips.load(RUN)
     data = MegapixelMNIST(1000, count=IMAGES, split="test", seed=0)
     return [
@@ -47,7 +51,7 @@ def looks() -> list[tuple[ips.Prediction, dict[str, torch.Tensor], np.ndarray]]:
     [("majority", 0.75), ("max", 0.75), ("multi", 0.4)],  # all ten labels at once are hard to get
 )
 def test_the_peak_is_on_a_digit_if_the_prediction_is_correct(
-    task: str, share: float, looks: list
+    task: str, share: float, looks: list[Look]
 ) -> None:
     right = [look for look in looks if is_right(look[0].probabilities[task], look[1][task])]
     assert len(right) >= share * IMAGES
@@ -57,7 +61,7 @@ def test_the_peak_is_on_a_digit_if_the_prediction_is_correct(
     assert np.mean(mean) >= 0.9
 
 
-def test_the_peak_is_rarely_on_digits_of_another_image(looks: list) -> None:
+def test_the_peak_is_rarely_on_digits_of_another_image(looks: list[Look]) -> None:
     """The truth of another image: what the share is for a map that has nothing to do with it."""
     others = [
         on_a_digit(answer.map(), places)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import TypeVar
+
 import kornia.augmentation as K
 import pytest
 import torch
@@ -28,7 +30,10 @@ def views(*, patch: int = 16, channels: int = 3) -> TwoViews:
     return TwoViews(patch=patch, channels=channels)
 
 
-def part(sequence: nn.Module, kind: type[nn.Module]) -> nn.Module | None:
+Kind = TypeVar("Kind", bound=nn.Module)
+
+
+def part(sequence: nn.Module, kind: type[Kind]) -> Kind | None:
     return next((module for module in sequence.children() if isinstance(module, kind)), None)
 
 

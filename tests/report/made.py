@@ -13,7 +13,7 @@ from ips.tasks import build_tasks
 
 EVIL = "<script>alert('x')</script>\"><img src=x onerror=y>"
 
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "multiclass": {"kind": "multiclass", "classes": 4},
     "two classes": {"kind": "multiclass", "classes": 2, "names": ["cat", "dog"]},
     "multilabel": {"kind": "multilabel", "classes": 3},

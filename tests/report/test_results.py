@@ -39,7 +39,7 @@ def test_the_metric_of_the_config_comes_first() -> None:
 
 
 def one_hot(classes: list[int], count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    return np.arange(count) == np.array(classes)[:, None]
+    return np.eye(count, dtype=bool)[classes]
 
 
 def test_rows_of_the_confusion_matrix_are_true_classes() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import struct
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -77,7 +78,9 @@ def flipped(path: Path) -> None:
 @pytest.mark.parametrize(
     "damage", [truncated, not_a_zip, without_labels, too_few, pickled, one_array, flipped]
 )
-def test_a_damaged_cache_is_rebuilt(damage, tmp_path: Path, monkeypatch) -> None:
+def test_a_damaged_cache_is_rebuilt(
+    damage: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("IPS_CACHE", str(tmp_path))
     monkeypatch.setattr("ips.data.synthetic.digits._parse", stand_in)
     load_digits()
@@ -90,14 +93,14 @@ def test_a_damaged_cache_is_rebuilt(damage, tmp_path: Path, monkeypatch) -> None
     assert [file.name for file in tmp_path.iterdir()] == [path.name]  # no temporary file stays
 
 
-def test_works_without_a_writable_cache(tmp_path: Path, monkeypatch) -> None:
+def test_works_without_a_writable_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("a folder cannot be made below a file")
     monkeypatch.setenv("IPS_CACHE", str(tmp_path / "file" / "cache"))
     monkeypatch.setattr("ips.data.synthetic.digits._parse", stand_in)
     assert len(load_digits().labels) == 5000
 
 
-def test_works_without_a_home_folder(monkeypatch) -> None:
+def test_works_without_a_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")
 

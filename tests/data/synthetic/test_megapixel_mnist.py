@@ -4,21 +4,24 @@ import hashlib
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 from torch.utils.data import DataLoader
 
+from ips.data.split import Split
 from ips.data.synthetic.digits import load_digits
 from ips.data.synthetic.megapixel_mnist import TASKS, MegapixelMNIST
 from ips.data.synthetic.megapixel_mnist_files import SavedMegapixelMNIST, save_megapixel_mnist
 from ips.data.synthetic.scene import ScenePatches
 from ips.data.synthetic.strokes import draw_strokes, render_strokes
 from ips.errors import DataError, PatchError
-from ips.patches.grid import Grid
+from ips.patches.grid import Edge, Grid
 from ips.patches.source import PatchSource
 
 
@@ -27,7 +30,10 @@ def scenes() -> MegapixelMNIST:
     return MegapixelMNIST(side=300, count=40, patch_size=50, stride=50)
 
 
-def same(first: tuple[ScenePatches, dict], second: tuple[ScenePatches, dict]) -> bool:
+Image = tuple[ScenePatches, dict[str, Tensor]]
+
+
+def same(first: Image, second: Image) -> bool:
     labels = all(torch.equal(first[1][task], second[1][task]) for task in TASKS)
     return labels and np.array_equal(first[0].dense(), second[0].dense())
 
@@ -38,7 +44,7 @@ def test_labels_match_the_digits_of_the_image(scenes: MegapixelMNIST) -> None:
         image.tobytes(): int(label)
         for image, label in zip(digits.images, digits.labels, strict=True)
     }
-    for scene, labels in scenes:
+    for scene, labels in map(scenes.__getitem__, range(len(scenes))):
         picture = scene.dense()
         seen = []  # y and class of each digit, recognised by its pixels
         for x, y in scene.places[-5:].tolist():
@@ -55,7 +61,9 @@ def test_labels_match_the_digits_of_the_image(scenes: MegapixelMNIST) -> None:
 
 def test_every_class_occurs_as_majority() -> None:
     many = MegapixelMNIST(side=112, count=200, noise=0)
-    counts = np.bincount([int(labels["majority"]) for _, labels in many], minlength=10)
+    counts = np.bincount(
+        [int(many[index][1]["majority"]) for index in range(len(many))], minlength=10
+    )
     assert counts.min() > 5
 
 
@@ -107,6 +115,7 @@ def test_vertical_and_horizontal_strokes_are_at_the_right_place() -> None:
 
 def test_train_and_test_images_share_no_digit() -> None:
     digits = load_digits()
+    split: Split
     for split, other in (("train", digits.test), ("test", digits.train)):
         data = MegapixelMNIST(side=112, count=100, split=split, noise=0)
         used = np.concatenate([data.layout(index).digits for index in range(100)])
@@ -134,7 +143,7 @@ def test_images_do_not_change_between_versions(scenes: MegapixelMNIST) -> None:
     assert hashlib.sha256(picture.tobytes()).hexdigest()[:16] == "72930218a70579c7"
 
 
-def first_of(batch: list) -> object:
+def first_of(batch: list[Image]) -> Image:
     return batch[0]
 
 
@@ -175,7 +184,7 @@ def naive_patches(scene: ScenePatches) -> np.ndarray:
 @given(data=st.data())
 def test_patches_equal_naive_crops(data: st.DataObject) -> None:
     width, height = data.draw(st.integers(28, 150)), data.draw(st.integers(28, 150))
-    edge = data.draw(st.sampled_from(["drop", "pad"]))
+    edge: Edge = data.draw(st.sampled_from(["drop", "pad"]))
     largest = min(width, height) if edge == "drop" else 170
     patch, stride = data.draw(st.integers(1, largest)), data.draw(st.integers(5, 80))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
@@ -238,7 +247,7 @@ def test_a_data_set_can_be_pickled(scenes: MegapixelMNIST) -> None:
         ({"seed": -1}, "seed -1 is negative"),
     ],
 )
-def test_wrong_settings_are_refused(settings: dict, message: str) -> None:
+def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         MegapixelMNIST(**settings)
 
@@ -256,7 +265,7 @@ def test_a_wrong_index_raises_an_index_error(scenes: MegapixelMNIST) -> None:
             scenes[index]
 
 
-SETTINGS = {"side": 200, "train": 6, "test": 3, "seed": 4}
+SETTINGS: dict[str, Any] = {"side": 200, "train": 6, "test": 3, "seed": 4}
 
 
 @pytest.fixture
@@ -267,6 +276,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def test_saved_images_equal_drawn_images(saved: Path) -> None:
+    split: Split
     for split, count in (("train", 6), ("test", 3)):
         drawn = MegapixelMNIST(side=200, count=count, split=split, seed=4, stride=25, edge="pad")
         stored = SavedMegapixelMNIST(saved, split=split, stride=25, edge="pad")
@@ -347,7 +357,7 @@ def test_a_folder_without_a_data_set_is_refused(tmp_path: Path) -> None:
         ({"digit_images": np.array([None])}, "cannot be read"),
     ],
 )
-def test_damaged_arrays_are_reported(change: dict, message: str, saved: Path) -> None:
+def test_damaged_arrays_are_reported(change: dict[str, Any], message: str, saved: Path) -> None:
     path = saved / "train.npz"
     with np.load(path) as stored:
         arrays = dict(stored)

@@ -5,6 +5,7 @@ import pickle
 import weakref
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,8 @@ from ips.data.synthetic.road_scene import draw_scene
 from ips.data.synthetic.road_signs import NAMES, TASKS, RoadSigns, write_road_signs
 from ips.data.synthetic.road_sprites import OTHERS, RINGED, SPEEDS, sign_sprite
 from ips.errors import DataError, PatchError
+from ips.images.array import WholeImage
+from ips.patches import Edge
 from ips.patches.source import PatchSource
 
 Pixels = npt.NDArray[np.uint8]
@@ -49,7 +52,7 @@ def test_an_item_is_a_colour_patch_source_with_a_label(roads: RoadSigns) -> None
 
 
 @pytest.mark.parametrize(("stride", "edge"), [(50, "drop"), (35, "drop"), (45, "pad")])
-def test_patches_are_crops_of_the_picture(stride: int, edge: str) -> None:
+def test_patches_are_crops_of_the_picture(stride: int, edge: Edge) -> None:
     data = RoadSigns(width=400, height=300, count=1, stride=stride, edge=edge)
     whole = np.pad(picture(data, 0), ((0, 50), (0, 50), (0, 0)))
     source, _ = data[0]
@@ -98,13 +101,14 @@ def test_only_fresh_images_depend_on_the_epoch(roads: RoadSigns) -> None:
 
 def test_every_four_images_have_all_classes_in_random_order() -> None:
     data = RoadSigns(count=100)
-    labels = np.array([int(labels["sign"]) for _, labels in data]).reshape(25, 4)
+    labels = np.array([int(data[index][1]["sign"]) for index in range(100)]).reshape(25, 4)
     assert np.array_equal(np.sort(labels, axis=1), np.tile(np.arange(4), (25, 1)))
     assert len(np.unique(labels, axis=0)) > 10
 
 
 def test_labels_match_the_layout(roads: RoadSigns) -> None:
-    for index, (_, labels) in enumerate(roads):
+    for index in range(len(roads)):
+        labels = roads[index][1]
         limits = [sign.kind for sign in roads.layout(index).signs if sign.kind in SPEEDS]
         label = int(labels["sign"])
         assert limits == ([NAMES[label]] if label else [])
@@ -221,6 +225,7 @@ def test_a_source_is_pickled_without_its_pixels(roads: RoadSigns) -> None:
 
 def test_closing_lets_the_pixels_go(roads: RoadSigns) -> None:
     source, _ = roads[2]
+    assert isinstance(source.image, WholeImage)
     expected = source.read([5])
     pixels = weakref.ref(source.image.pixels)
     source.close()
@@ -238,7 +243,7 @@ def test_closing_lets_the_pixels_go(roads: RoadSigns) -> None:
         ({"seed": -1}, "seed -1 is negative: take 0 or more"),
     ],
 )
-def test_wrong_settings_are_refused(wrong: dict, message: str) -> None:
+def test_wrong_settings_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         RoadSigns(**wrong)
 
@@ -254,8 +259,8 @@ def test_wrong_patch_sizes_and_indices_are_refused() -> None:
 
 
 def test_files_have_the_same_images_labels_and_boxes(tmp_path: Path) -> None:
-    def write(**changes: int) -> None:
-        write_road_signs(tmp_path, **({"train": 1, "test": 4} | changes))
+    def write(*, train: int = 1, test: int = 4, **changes: Any) -> None:
+        write_road_signs(tmp_path, train=train, test=test, **changes)
 
     write(train=0, test=2)
     first = tmp_path / "pictures" / "test-0000.png"

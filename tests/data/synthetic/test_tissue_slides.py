@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -215,7 +216,7 @@ def test_an_interrupted_call_is_continued(
         ({"seed": -1}, "seed=-1"),
     ],
 )
-def test_wrong_settings_are_refused(settings: dict[str, int], message: str, tmp_path: Path) -> None:
+def test_wrong_settings_are_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         write_tissue_slides(tmp_path / "new", **settings)
     assert not (tmp_path / "new").exists()

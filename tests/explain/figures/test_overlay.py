@@ -34,7 +34,7 @@ def test_colours_are_where_the_attention_is(tmp_path: Path) -> None:
     seen = replace(explained(source), all_attention={"grade": attention})
     overlay_page(seen).save(tmp_path / "o.png")
     page = np.asarray(PILImage.open(tmp_path / "o.png").convert("RGB")).astype(int)
-    left, top, right, bottom = box((page < 8).all(axis=2))
+    left, top, right, bottom = box(page.max(axis=2) < 8)
     panel = page[top:bottom, left:right]
     coloured = box((panel[..., 0] > 100) & (panel[..., 2] < 100))
     shares = np.array(coloured) / ([right - left, bottom - top] * 2)
