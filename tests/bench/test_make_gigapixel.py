@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 import ips
+from ips.patches import ImagePatches
 
 
 @pytest.fixture
@@ -27,12 +28,13 @@ def script() -> ModuleType:
 def test_the_slide_has_levels_and_tissue(script: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / "slide.tif"
     script.main([str(path), "--side", "2048"])
-    with ips.open_patches(path, patch_size=256) as patches:  # type: ignore[attr-defined]
+    with ips.open_patches(path, patch_size=256) as patches:
+        assert isinstance(patches, ImagePatches)
         assert patches.image.level_dimensions == ((2048, 2048), (1024, 1024))
         assert patches.image.mpp == pytest.approx((0.25, 0.25))
         assert len(patches) == 64
         fine = patches.read(range(64)).float()
-    with ips.open_patches(path, patch_size=128, mpp=0.5) as patches:  # type: ignore[attr-defined]
+    with ips.open_patches(path, patch_size=128, mpp=0.5) as patches:
         coarse = patches.read(range(64)).float()
     background = (fine > 250).flatten(1).all(dim=1)
     assert 16 < background.sum() < 64

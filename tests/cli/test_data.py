@@ -16,8 +16,8 @@ def test_megapixel_mnist_can_be_trained_on(home: Path, tmp_path: Path) -> None:
     assert Outcome("data", "megapixel-mnist", folder, *sizes, "--png", "2").code == 0
     assert sorted(p.name for p in (folder / "png").iterdir()) == ["0.png", "1.png"]
     assert Outcome("predict", home / "run", folder / "png" / "1.png").code == 0
-    words = ["train", home / "tiny.yaml", "--run", tmp_path / "run"]
-    outcome = Outcome(*words, "--set", f"data.folder={folder}")
+    words = "--run", tmp_path / "run", "--set", f"data.folder={folder}"
+    outcome = Outcome("train", home / "tiny.yaml", *words)
     assert outcome.code == 0, outcome.err
 
 

@@ -17,8 +17,8 @@ from PIL import Image
 
 from ips.config import METHODS, Config
 from ips.config_io import parse_config
-from ips.report import run_report
 from ips.training import RunFolder, build_data, build_model, resolve, save_model
+from ips.training import run as training
 from tests.command import Outcome, refused
 
 TINY: dict[str, Any] = {
@@ -60,13 +60,13 @@ def checked_scores(run: Path) -> str:
 def tests_made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows with every test of a model."""
     calls: list[int] = []
-    evaluate = run_report.training.evaluate
+    evaluate = training.evaluate
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         calls.append(1)
         return evaluate(*args, **kwargs)
 
-    monkeypatch.setattr(run_report.training, "evaluate", counted)
+    monkeypatch.setattr(training, "evaluate", counted)
     return calls
 
 

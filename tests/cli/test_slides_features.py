@@ -52,7 +52,7 @@ def slides(tmp_path: Path) -> Path:
 
 def test_from_tissue_to_features_to_a_training(slides: Path, tmp_path: Path) -> None:
     tissue, out = tmp_path / "tissue", tmp_path / "features"
-    assert invoke("slides", "tissue", slides, "--out", tissue, "--patch-size", 32)[0] == 0
+    assert invoke("slides", "tissue", slides, "--out", tissue, "--patch-size", "32")[0] == 0
     words = ("slides", "features", slides, "--out", out, "--coords", tissue, *THIN)
     code, said = invoke(*words)
     assert code == 0  # a slide without tissue is reported, and is no error
@@ -74,7 +74,7 @@ def test_from_tissue_to_features_to_a_training(slides: Path, tmp_path: Path) -> 
 
 def test_status(slides: Path, tmp_path: Path) -> None:
     out = tmp_path / "features"
-    words = ("slides", "features", slides / "a.tif", "--out", out, "--patch-size", 64, *THIN)
+    words = ("slides", "features", slides / "a.tif", "--out", out, "--patch-size", "64", *THIN)
     assert invoke(*words)[0] == 0
     (out / "b.claim").write_text('{"host": "node7", "pid": 12}')
     assert "1 done, 1 in progress" in invoke("slides", "status", out)[1]
@@ -88,7 +88,7 @@ def test_a_slide_that_cannot_be_read(slides: Path, tmp_path: Path) -> None:
     bad = slides / "b.tif"
     bad.write_bytes(bad.read_bytes()[:3000])
     out = tmp_path / "features"
-    words = ("slides", "features", slides, "--out", out, "--patch-size", 64, *THIN)
+    words = ("slides", "features", slides, "--out", out, "--patch-size", "64", *THIN)
     said = refused(*words)
     assert "b.tif" in said
     assert "--skip-errors" in said
@@ -106,7 +106,7 @@ def test_weights_say_what_they_are_of(slides: Path, tmp_path: Path) -> None:
     file = tmp_path / "encoder.safetensors"
     save_file(net.state_dict(), file, metadata={"config": json.dumps(config)})
     out = tmp_path / "features"
-    words = ("slides", "features", slides / "a.tif", "--patch-size", 64, "--dtype", "float32")
+    words = ("slides", "features", slides / "a.tif", "--patch-size", "64", "--dtype", "float32")
     assert invoke(*words, "--weights", file, "--normalise", "none", "--out", out)[0] == 0
     bag = open_features(out / "a.h5")
     assert "thin-resnet encoder.safetensors" in bag.attributes["encoder"]
@@ -151,7 +151,7 @@ def test_encoders_of_timm(
     slides: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoder: str, asked: str
 ) -> None:
     created = fake_timm.install(monkeypatch)
-    words = ("slides", "features", slides / "c.tif", "--patch-size", 64, "--normalise", "none")
+    words = ("slides", "features", slides / "c.tif", "--patch-size", "64", "--normalise", "none")
     code, _ = invoke(*words, "--encoder", encoder, "--out", tmp_path / "out")
     assert code == 0
     assert created == [(asked, {"pretrained": True, "num_classes": 0})]

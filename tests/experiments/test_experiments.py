@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from ips.experiments.runner import read_results
 from ips.experiments.tables import Result, markdown, per_run, write_csv
 from ips.models import DPSNet
 from ips.models.whole_image import grid_shape
-from ips.training import RunFolder, build_data, build_model, resolve
+from ips.training import RunFolder, build_data, build_model, resolve, train
 
 TINY = [
     "data.side=112",
@@ -109,19 +110,19 @@ def test_arms_include_the_exceptions_of_the_paper() -> None:
 
 
 def test_an_interrupted_experiment_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, done = module.train, []
+    done: list[Path] = []
 
     def interrupted(config: object, run: Path, **options: object) -> object:
         if len(done) == 2:
             raise KeyboardInterrupt
         done.append(run)
-        return real(config, run, **options)  # type: ignore[arg-type]
+        return train(config, run, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(module, "train", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_experiment(plan(tmp_path), console=quiet())
     assert len((tmp_path / "table.md").read_text().splitlines()) == 2 + 2  # two lines so far
-    monkeypatch.setattr(module, "train", real)
+    monkeypatch.setattr(module, "train", train)
     before = {run: RunFolder(run).model.stat().st_mtime_ns for run in done}
     paths, failed = run_experiment(plan(tmp_path), console=quiet())
     assert not failed
@@ -147,18 +148,17 @@ def test_an_interrupted_experiment_resumes(tmp_path: Path, monkeypatch: pytest.M
 def test_a_failing_arm_does_not_stop_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = module.train
 
     def fails(config: Config, run: Path, **options: object) -> object:
         if config.method == "rps":
             raise IPSError("the loss became nan")
-        return real(config, run, **options)  # type: ignore[arg-type]
+        return train(config, run, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(module, "train", fails)
     _, failed = run_experiment(plan(tmp_path, seeds=1), console=quiet())
     assert failed == ["rps M=2 N=16 seed 0: the loss became nan"]
     assert "| topmil |" in (tmp_path / "table.md").read_text()
-    monkeypatch.setattr(module, "train", real)
+    monkeypatch.setattr(module, "train", train)
     run_experiment(plan(tmp_path, seeds=1, methods=["rps"]), console=quiet())
     table = (tmp_path / "table.md").read_text()
     assert "| rps |" in table
@@ -210,7 +210,7 @@ def test_costs_are_cached_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return Cost(memory_gb=1.5, select_ms=None, rest_ms=20.0)
 
     monkeypatch.setattr(module, "measure_cost", once)
-    changes: dict[str, object] = {"scores": False, "costs": True, "methods": ["rps"]}
+    changes: dict[str, Any] = {"scores": False, "costs": True, "methods": ["rps"]}
     for _ in range(2):
         run_experiment(plan(tmp_path, **changes), console=quiet())
     assert len(configs) == 1
@@ -247,13 +247,14 @@ def test_the_csv_file_is_tidy(tmp_path: Path) -> None:
 def test_the_figures_are_drawn(tmp_path: Path) -> None:
     grid = [Arm("IPS", (), {"M": m, "I": i, "N": "9"}) for m in "24" for i in ("2", "4", "all")]
     sizes = [Arm(label, (), {"side": s}) for label in ("IPS", "CNN") for s in ("1,000", "2,000")]
-    for arms, draw in (
-        (grid, lambda r: draw_grid(tmp_path / "grid.png", grid, r)),
-        (sizes, lambda r: draw_lines(tmp_path / "lines.png", sizes, r, x="side", task="majority")),
-        ([A, B], lambda r: draw_scores(tmp_path / "scores.png", [A, B], r)),
-    ):
+
+    def results(arms: list[Arm]) -> list[Result]:
         names = ("memory_gb", "step_ms", "majority")
-        draw([Result(arm, 0, name, 0.5) for arm in arms for name in names])  # type: ignore[attr-defined, no-untyped-call]
+        return [Result(arm, 0, name, 0.5) for arm in arms for name in names]
+
+    draw_grid(tmp_path / "grid.png", grid, results(grid))
+    draw_lines(tmp_path / "lines.png", sizes, results(sizes), x="side", task="majority")
+    draw_scores(tmp_path / "scores.png", [A, B], results([A, B]))
     assert {path.name for path in tmp_path.iterdir()} == {"grid.png", "lines.png", "scores.png"}
 
 

@@ -55,7 +55,8 @@ class Bars:
         return int(rng.integers(SIDE * SIDE))
 
 
-DATA = Data(train=Bars(64, seed=0), test=Bars(200, seed=1))
+TEST = Bars(200, seed=1)
+DATA = Data(train=Bars(64, seed=0), test=TEST)
 
 
 def config(method: str, **train: Any) -> Config:
@@ -159,7 +160,7 @@ def test_every_method_trains_without_positions(method: str, tmp_path: Path) -> N
 def test_a_batch_may_contain_images_of_different_sizes(method: str) -> None:
     torch.manual_seed(0)
     net = build_model(resolve(config(method), DATA)).eval()
-    whole, _ = DATA.test[0]
+    whole = TEST[0][0]
     half = MemoryPatches(whole.patches[:8], coords=whole.coords[:8], name="upper half")
     together = net.predict_batch([whole, half])
     for alone, prediction in zip([net.predict(whole), net.predict(half)], together, strict=True):
@@ -217,7 +218,7 @@ def test_nothing_is_scored_if_all_patches_are_kept() -> None:
     net = build_model(resolve(parse_config(values, source="x"), DATA))
     assert isinstance(net, IPSNet)
     net._score = None  # type: ignore[method-assign, assignment]
-    whole, _ = DATA.test[0]
+    whole = TEST[0][0]
     half = MemoryPatches(whole.patches[:8], coords=whole.coords[:8], name="half")
     chosen = net.select_for_training([whole, half], load="eager", seed=0)
     assert chosen.selection.indices[0].tolist() == list(range(SIDE * SIDE))
@@ -238,7 +239,7 @@ def test_deepmil_has_its_own_defaults() -> None:
 
 def test_a_cnn_refuses_unsuitable_images() -> None:
     net = build_model(resolve(config("cnn"), DATA))
-    whole, _ = DATA.test[0]
+    whole = TEST[0][0]
     colour = MemoryPatches(whole.patches.expand(-1, 3, -1, -1), coords=whole.coords, name="colour")
     with pytest.raises(PatchError, match=r"colour: patches are 3 channels .* takes images of 1"):
         net.predict(colour)

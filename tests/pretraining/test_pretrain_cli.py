@@ -290,7 +290,8 @@ def test_the_size_of_patches_is_that_of_their_places(images: Path, tmp_path: Pat
             file["coords"] = np.array([[0, 0], [8, 8], [16, 24]])
             file["coords"].attrs.update(patch_size=12, patch_size_level0=12)
     at = TINY.index("--patch-size")
-    words = images, "--coords", tmp_path, *TINY[:at], *TINY[at + 2 :], "--epochs", "1"
+    tiny = TINY[:at] + TINY[at + 2 :]
+    words: list[str | Path] = [images, "--coords", tmp_path, *tiny, "--epochs", "1"]
     outcome = Outcome("pretrain", *words, "--run", tmp_path / "run")
     assert outcome.code == 0, outcome.err
     assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["patch_size"] == 12

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from ips.errors import ConfigError, ImageError, PatchError
 from ips.nn import thin_resnet
-from ips.patches import open_features, open_patches
+from ips.patches import ImagePatches, open_features, open_patches
 from ips.slides.coords import Resolution, slide_patches
 from ips.slides.features import FeatureExtractor, extract_features
 from ips.slides.sharing import Claim, SharedFolder
@@ -252,9 +252,12 @@ def test_finished_slides_are_not_extracted_again(
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in undisturbed.iterdir()}
     opened: list[Path] = []
-    extract_features(
-        slides, undisturbed, extractor=extractor, open_slide=lambda p: opened.append(p) or OPEN(p)
-    )
+
+    def watched(path: Path) -> ImagePatches:
+        opened.append(path)
+        return OPEN(path)
+
+    extract_features(slides, undisturbed, extractor=extractor, open_slide=watched)
     assert opened == [slides["s0"]]  # to compare the settings
     assert {path: path.stat().st_mtime_ns for path in undisturbed.iterdir()} == before
 

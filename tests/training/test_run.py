@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from ips.config_io import parse_config, read_yaml
 from ips.errors import ConfigError, IPSError, RunError
-from ips.models import LOADS
+from ips.models import LOADS, IPSNet
 from ips.training import build_data, build_model, build_tasks, evaluate, load_model, resolve, train
 from ips.training.loading import collate
 from ips.training.module import Learner
@@ -137,6 +137,7 @@ def test_the_loading_strategies_give_the_same_loss() -> None:
         torch.manual_seed(0)
         net = build_model(config)
         sources, labels = collate([data.train[i] for i in range(4)], load=load)
+        assert isinstance(net, IPSNet)
         chosen = net.select(sources, load=load, seed=3)
         torch.manual_seed(1)  # dropout
         output = net(chosen.patches, chosen.selection)

@@ -11,20 +11,25 @@ import sys
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from PIL import Image
 
 from tests.viewer.viewer_files import NASTY
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, Route
+
 sync_api = pytest.importorskip("playwright.sync_api")
-Page = sync_api.Page
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
 if CHROMIUM is None:
     pytest.skip("there is no Chromium here", allow_module_level=True)
+
+Pixels = npt.NDArray[np.int_]
 
 COMMAND = "from ips.cli import main; main()"
 
@@ -49,7 +54,7 @@ def address(run: Path, images: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser() -> Iterator[Browser]:
     with sync_api.sync_playwright() as playwright:
         options = ["--no-sandbox"] if os.geteuid() == 0 else []
         with playwright.chromium.launch(executable_path=CHROMIUM, args=options) as browser:
@@ -57,10 +62,11 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def page(browser: Any, address: str) -> Iterator[Page]:
+def page(browser: Browser, address: str) -> Iterator[Page]:
     """The page with the first image predicted; the console must stay empty."""
-    size = {"width": 1280, "height": 720}
-    with browser.new_context(viewport=size, reduced_motion="reduce") as context:
+    with browser.new_context(
+        viewport={"width": 1280, "height": 720}, reduced_motion="reduce"
+    ) as context:
         page = context.new_page()
         messages: list[str] = []
         page.on("console", lambda message: messages.append(message.text))
@@ -87,7 +93,7 @@ def ready(page: Page) -> None:
     )
 
 
-def drawn(page: Page) -> np.ndarray[Any, Any]:
+def drawn(page: Page) -> Pixels:
     """The pixels of the map once they are stable: tiles are painted some time after loading."""
     shot = b""
     for _ in range(50):
@@ -98,7 +104,7 @@ def drawn(page: Page) -> np.ndarray[Any, Any]:
     raise AssertionError("the map keeps changing")
 
 
-def changed(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> int:
+def changed(a: Pixels, b: Pixels) -> int:
     """Number of pixels that differ visibly; scaled tiles are not identical to the bit."""
     return int((np.abs(a - b).max(axis=2) > 8).sum())
 
@@ -254,7 +260,7 @@ def test_a_slide_has_a_scale_and_its_annotations(page: Page) -> None:
 
 
 def test_progress_is_shown(page: Page) -> None:
-    def running(route: Any) -> None:
+    def running(route: Route) -> None:
         response = route.fetch()
         body = response.json()
         for row in body["images"]:

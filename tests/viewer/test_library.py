@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import socket
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from ips.errors import DataError, ImageError
 from ips.explain import Explanation
 from ips.predictor import Predictor, load
 from ips.training.store import save_model
-from ips.viewer import Library, find_images, library, renderer
+from ips.viewer import Library, find_images, renderer
 from tests.viewer.asking import ask
 from tests.viewer.opening import Served, opened, settled
 from tests.viewer.viewer_files import picture
@@ -211,7 +212,7 @@ def test_a_read_only_run_folder_can_be_viewed(
     def refuse(*args: Any, **options: Any) -> None:
         raise PermissionError(13, "denied")
 
-    monkeypatch.setattr(library.tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     with opened(predictor, run, [images / "a.png"]) as (some, _):
         assert some._folder != run / "viewer"
         some.start()

@@ -70,9 +70,12 @@ def test_a_level_of_nearly_the_right_resolution_is_not_resampled(
     image = ArrayImage(picture(1000, 600))
     Image.__init__(image, "a", levels=((4000, 2402), (1000, 600)), channels=1)
     levels: list[int] = []
-    monkeypatch.setattr(
-        image, "_read", lambda level, x, y, w, h: levels.append(level) or np.zeros((h, w, 1), "u1")
-    )
+
+    def read(level: int, x: int, y: int, width: int, height: int) -> npt.NDArray[np.uint8]:
+        levels.append(level)
+        return np.zeros((height, width, 1), np.uint8)
+
+    monkeypatch.setattr(image, "_read", read)
     tiles.render_tile(image, Tile(1024, 1024, 4))
     assert levels == [1]
 

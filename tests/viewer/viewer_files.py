@@ -23,4 +23,5 @@ CONFIG: dict[str, Any] = {
 def picture(width: int, height: int, *, seed: int = 0) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """A smooth picture, which JPEG preserves well."""
     y, x = np.mgrid[:height, :width] / 40
-    return (127 + 60 * np.sin(x + seed) + 60 * np.cos(y * 1.3 + seed)).astype(np.uint8)
+    values = 127 + 60 * np.sin(x + seed) + 60 * np.cos(y * 1.3 + seed)
+    return np.asarray(values, dtype=np.uint8)
