@@ -48,10 +48,11 @@ def test_only_overlapping_tiles_are_decoded(
 
 
 def test_cache_holds_no_more_than_its_limit(
-    tmp_path: Path, picture: Pixels, decoded: list[int]
+    tmp_path: Path, picture: Pixels, decoded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tile = 48 * 32 * 3
-    image = TiffImage(write_tiff(tmp_path / "a.tif", [picture]), cache_bytes=3 * tile)
+    monkeypatch.setattr("ips.images.tiff.CACHE_BYTES", 3 * tile)
+    image = TiffImage(write_tiff(tmp_path / "a.tif", [picture]))
     for _ in range(2):
         region = image.read_region((0, 0), 0, image.dimensions)
         np.testing.assert_array_equal(region, picture)

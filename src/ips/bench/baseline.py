@@ -35,9 +35,6 @@ class PaperIPS(nn.Module):
     candidates from their embeddings. All images must have the same N.
     """
 
-    mean: Tensor
-    std: Tensor
-
     def __init__(self, net: IPSNet) -> None:
         super().__init__()
         if not isinstance(net.aggregator, CrossAttentionTransformer):
@@ -51,15 +48,15 @@ class PaperIPS(nn.Module):
         self.aggregator = copy.deepcopy(net.aggregator)
         self.tasks, self.heads = net.tasks, copy.deepcopy(net.heads)
         self.keep, self.chunk, self.position = net.keep, net.chunk, net.position
-        self.register_buffer("mean", net.normalise.mean.clone(), persistent=False)
-        self.register_buffer("std", net.normalise.std.clone(), persistent=False)
+        self.normalise = copy.deepcopy(net.normalise)
 
     def load(self, sources: Sequence[PatchSource]) -> Tensor:
         """Load the batch as a data loader does: ``(B, N, ...)`` floats on the device."""
         patches = torch.stack([source.read(range(len(source))) for source in sources])
         pixels = patches.dtype == torch.uint8
-        patches = patches.to(self.mean.device, self.mean.dtype)
-        return patches.div_(255).sub_(self.mean).div_(self.std) if pixels else patches
+        mean, std = self.normalise.mean, self.normalise.std
+        patches = patches.to(mean.device, mean.dtype)
+        return patches.div_(255).sub_(mean).div_(std) if pixels else patches
 
     def select(self, patches: Tensor, *, seed: int) -> Kept:
         """Eq. 1 over ``patches`` ``(B, N, ...)``, visited in the order that `IPSNet` uses."""

@@ -28,12 +28,10 @@ class Agreement:
     """Agreement of two selections from the same images.
 
     Attributes:
-        images: number of images.
         equal: number of images with the same set of selected patches.
         patches: number of selected patches in all images.
         different: number of them that the other selection does not have.
-        same_content: number of these for which the other selection has a patch with the same
-            pixels.
+        same_content: number of these whose pixels equal those of a patch in the other selection.
     """
 
     images: int

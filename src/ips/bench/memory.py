@@ -63,35 +63,31 @@ def bench_memory(
     measured: list[dict[str, Any]] = []
     stopped: dict[str, str] = {}
     for arm in arms:
-        last: tuple[int, Peak] | None = None
-        if arm == "cnn":  # a small image shows how much memory it needs per pixel
-            probe = max(SMALLEST_SIDE, sides[0] // 4)
-            last = probe, measure(arm, probe)
+        # A small image shows how much memory the CNN needs per pixel.
+        last_side = max(SMALLEST_SIDE, sides[0] // 4)
+        last = measure(arm, last_side) if arm == "cnn" else None
         for side in sides:
-            if arm == "cnn" and last is not None:
-                need = last[1].before + last[1].above * (side / last[0]) ** 2
-                if need > limit_gb * 1e9:
-                    stopped[arm] = (
-                        f"cnn: not run from {side:,} px on, where it would exceed {limit_gb:g} GB "
-                        f"(about {need / 1e9:.1f} GB)"
-                    )
-                    log(stopped[arm])
-                    break
+            need = last.before + last.above * (side / last_side) ** 2 if last else 0
+            if need > limit_gb * 1e9:
+                stopped[arm] = (
+                    f"{arm}: not run from {side:,} px on, where it would exceed {limit_gb:g} GB "
+                    f"(about {need / 1e9:.1f} GB)"
+                )
+                log(stopped[arm])
+                break
             peak = measure(arm, side)
             measured.append({"arm": arm, "side": side, **asdict(peak), "above": peak.above})
             log(f"{arm}, {side:,} px: {peak.peak / 1e6:,.0f} MB")
-            last = side, peak
+            if arm == "cnn":
+                last_side, last = side, peak
     lines = {arm: {m["side"]: m["peak"] / 1e9 for m in measured if m["arm"] == arm} for arm in arms}
-    growth = {
-        arm: max(line.values()) / min(line.values()) if len(line) > 1 else None
-        for arm, line in lines.items()
-    }
+    growth: dict[str, float | None] = dict.fromkeys(arms)
+    notes = []
+    for arm, line in lines.items():
+        if len(line) > 1:
+            growth[arm] = ratio = max(line.values()) / min(line.values())
+            notes.append(f"{arm}: the largest peak is {100 * (ratio - 1):.1f} % above the smallest")
     settings = {"batch": batch, "M": keep, "I": keep, "width": width, "sides": sides}
-    notes = [
-        f"{arm}: the largest peak is {100 * (ratio - 1):.1f} % above the smallest"
-        for arm, ratio in growth.items()
-        if ratio is not None
-    ]
     return Report(
         name=report_name("memory", arms, of=ARMS),
         data={

@@ -27,7 +27,7 @@ def measure_step(arm: str, paths: list[Path], keep: int, width: int) -> Peak:
     Args:
         arm: how IPS loads its patches, or ``cnn``: the encoder on whole images with a linear head
             for all tasks (the baseline of Sect. 4).
-        paths: image files.
+        paths: image files of the same size.
         keep: M, and I.
         width: channels of the encoder's first stage.
     """

@@ -26,12 +26,8 @@ class Report:
     Attributes:
         name: stem of the file names.
         data: measurements and settings for the JSON file.
-        device: device of the measurements.
         quick: whether the sizes are tiny, so that the numbers mean nothing.
-        header: column names of the table.
-        rows: cells of the table.
-        notes: sentences below the table.
-        figure: the chart.
+        header, rows, notes: column names and cells of the table, sentences below it.
     """
 
     name: str

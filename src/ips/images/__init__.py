@@ -5,7 +5,6 @@
     image.py       base class: dimensions, levels, mpp, read_region
     opening.py     open_image chooses a reader for a file
     array.py       arrays in memory and .npy files
-    mapped.py      memory maps that release what was read
     pillow.py      PNG, JPEG and other formats that are decoded whole
     tiff*.py       TIFF, BigTIFF and OME-TIFF, tile by tile
     slide.py       whole slides through OpenSlide

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import numpy.typing as npt
 from ips.errors import ImageError
 from ips.images.damage import decoding
 from ips.images.image import Image, Pixels, Size
-from ips.images.mapped import release_pages
 
 
 def as_pixels(array: npt.NDArray[Any], name: str) -> Pixels:
@@ -70,23 +70,31 @@ class NpyImage(WholeImage):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        height, width, channels = self._map(path).shape
+        height, width, channels = self._open().shape
         super().__init__(path.name, size=(width, height), channels=channels)
 
     def release(self) -> None:
-        """Release the pages that were read, which the map would keep in memory."""
         release_pages(self.pixels)
 
     def _open(self) -> Pixels:
-        return self._map(self.path)
+        with decoding(self.path.name):
+            array = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        return as_pixels(array, self.path.name)
 
     def _read(self, level: int, x: int, y: int, width: int, height: int) -> Pixels:
         region = super()._read(level, x, y, width, height).copy()
         self.release()
         return region
 
-    @staticmethod
-    def _map(path: Path) -> Pixels:
-        with decoding(path.name):
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
-        return as_pixels(array, path.name)
+
+def release_pages(array: npt.NDArray[Any]) -> None:
+    """Release the pages of the memory map behind ``array``; a later access loads them again.
+
+    Every page that was read counts as memory of this process until the map is closed, so reading a
+    whole image would keep all of it. Only for read-only maps: unsaved changes would be lost.
+    """
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
+        base.madvise(mmap.MADV_DONTNEED)

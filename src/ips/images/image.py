@@ -63,6 +63,9 @@ class Image(Closable, ABC):
         self.magnification = magnification
         self.bounds = bounds or (0, 0, width, height)
         self._tiles = tiles or (None,) * len(levels)
+        self._reset()
+
+    def _reset(self) -> None:
         self._handle: Any = None
         self._lock = threading.RLock()
         _ALIVE.add(self)
@@ -107,7 +110,6 @@ class Image(Closable, ABC):
         return out
 
     def close(self) -> None:
-        """Close the file; a later read opens it again."""
         with self._lock:
             self._handle = None
 
@@ -140,9 +142,7 @@ class Image(Closable, ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._handle = None
-        self._lock = threading.RLock()
-        _ALIVE.add(self)
+        self._reset()
 
     def __repr__(self) -> str:
         width, height = self.dimensions
@@ -156,8 +156,7 @@ def _reopen_in_child() -> None:
     # A forked process shares the file position of its parent, and a lock that another thread of
     # the parent held would never be released. The child gets a new handle and a new lock.
     for image in list(_ALIVE):
-        image._handle = None
-        image._lock = threading.RLock()
+        image._reset()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows

@@ -19,9 +19,7 @@ from ips.images.tiff import TiffImage
 
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # classic and BigTIFF, in both byte orders
 _NPY = b"\x93NUMPY"
-_SLIDES = {
-    *(".bif", ".czi", ".dcm", ".mrxs", ".ndpi", ".scn", ".svs", ".svslide", ".vms", ".vmu"),
-}
+_SLIDES = {".bif", ".czi", ".dcm", ".mrxs", ".ndpi", ".scn", ".svs", ".svslide", ".vms", ".vmu"}
 _SUFFIXES = {".bmp", ".btf", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", ".webp"} | _SLIDES
 
 

@@ -43,29 +43,25 @@ class PillowImage(WholeImage):
 
     def _open(self) -> Pixels:
         with decoding(self.name), _opened(self.path) as image:
+            mode = "L" if self.channels == 1 else "RGB"
             if image.has_transparency_data:
-                grey = image.mode in _GREY
-                layered = image.convert("LA" if grey else "RGBA")
-                pixels = over(np.asarray(layered), self.background)
+                pixels = over(np.asarray(image.convert(f"{mode}A")), self.background)
             else:
-                pixels = np.asarray(image.convert("L" if self.channels == 1 else "RGB"))
+                pixels = np.asarray(image.convert(mode))
             return as_pixels(pixels, self.name)
 
 
 def _opened(path: Path) -> PILImage.Image:
     """Open a file and read its header; raise if it is too large or not 8 bits deep."""
-    with _LIMIT_LOCK:  # Pillow's limit is global: lift it and restore it
+    with decoding(path.name), _LIMIT_LOCK:  # Pillow's limit is global: lift it and restore it
         limit, PILImage.MAX_IMAGE_PIXELS = PILImage.MAX_IMAGE_PIXELS, None
         try:
-            with decoding(path.name):
-                image = PILImage.open(path)
-        except ImageError as error:
-            if isinstance(error.__cause__, UnidentifiedImageError):
-                raise ImageError(
-                    f"{path.name} has no known image format, or is damaged: convert it to PNG, "
-                    "JPEG or TIFF"
-                ) from error.__cause__
-            raise
+            image = PILImage.open(path)
+        except UnidentifiedImageError as error:
+            raise ImageError(
+                f"{path.name} has no known image format, or is damaged: convert it to PNG, JPEG "
+                "or TIFF"
+            ) from error
         finally:
             PILImage.MAX_IMAGE_PIXELS = limit
     width, height = image.size

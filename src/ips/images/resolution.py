@@ -32,9 +32,22 @@ def downsample_for(
             "three ways to give the resolution: give one of them"
         )
     if mpp is not None:
-        return _by_mpp(image, mpp)
+        if image.mpp is None:
+            raise ImageError(
+                f"{image.name} does not state its micrometres per pixel, so mpp={mpp} cannot be "
+                "met: use level= instead"
+            )
+        finest = sum(image.mpp) / 2
+        return _snap_to_level(image, mpp / finest, f"mpp={mpp}", f"{finest:.4g} µm per pixel")
     if magnification is not None:
-        return _by_magnification(image, magnification)
+        power = image.magnification
+        if not power:
+            raise ImageError(
+                f"{image.name} does not state its magnification, so magnification={magnification} "
+                "cannot be met: use mpp= or level= instead"
+            )
+        downsample = power / magnification if magnification > 0 else 0.0
+        return _snap_to_level(image, downsample, f"magnification={magnification}", f"{power:g}x")
     image.tile_size(level or 0)  # raises if there is no such level
     return image.level_downsamples[level or 0]
 
@@ -60,27 +73,6 @@ def read_at(image: Image, location: tuple[int, int], *, downsample: float, size:
     picture = PILImage.fromarray(region[..., 0] if image.channels == 1 else region)
     resized = np.asarray(picture.resize(size, PILImage.Resampling.BOX))
     return resized.reshape(size[1], size[0], image.channels)
-
-
-def _by_mpp(image: Image, mpp: float) -> float:
-    if image.mpp is None:
-        raise ImageError(
-            f"{image.name} does not state its micrometres per pixel, so mpp={mpp} cannot be met: "
-            "use level= instead"
-        )
-    finest = sum(image.mpp) / 2
-    return _snap_to_level(image, mpp / finest, f"mpp={mpp}", f"{finest:.4g} µm per pixel")
-
-
-def _by_magnification(image: Image, magnification: float) -> float:
-    finest = image.magnification
-    if not finest:
-        raise ImageError(
-            f"{image.name} does not state its magnification, so magnification={magnification} "
-            "cannot be met: use mpp= or level= instead"
-        )
-    downsample = finest / magnification if magnification > 0 else 0.0
-    return _snap_to_level(image, downsample, f"magnification={magnification}", f"{finest:g}x")
 
 
 def _snap_to_level(image: Image, downsample: float, requested: str, finest: str) -> float:

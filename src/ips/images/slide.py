@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -34,16 +33,17 @@ class SlideImage(Image):
     def __init__(self, path: Path) -> None:
         self.path = path
         with decoding(path.name), openslide.OpenSlide(path) as slide:
-            properties = slide.properties
-            x, y = (_number(properties, f"openslide.mpp-{axis}") for axis in "xy")
+            x, y, power = _numbers(slide, "mpp-x", "mpp-y", "objective-power")
+            bounds = _numbers(slide, "bounds-x", "bounds-y", "bounds-width", "bounds-height")
+            left, top, width, height = map(int, bounds)
             super().__init__(
                 path.name,
                 levels=tuple(slide.level_dimensions),
                 channels=3,
-                tiles=tuple(_tile(properties, level) for level in range(slide.level_count)),
+                tiles=tuple(_tile(slide, level) for level in range(slide.level_count)),
                 mpp=(x, y) if x and y else None,
-                magnification=_number(properties, "openslide.objective-power"),
-                bounds=_bounds(properties),
+                magnification=power or None,
+                bounds=(left, top, width, height) if width and height else None,
             )
             # Some vendors store the factors in the file, and OpenSlide prefers them.
             self.level_downsamples = tuple(slide.level_downsamples)
@@ -74,20 +74,12 @@ class SlideImage(Image):
         return over(np.asarray(region), self.background)
 
 
-def _bounds(properties: Mapping[str, str]) -> tuple[int, int, int, int] | None:
-    sides = ("x", "y", "width", "height")
-    stated = [_number(properties, f"openslide.bounds-{side}") for side in sides]
-    left, top, width, height = (int(value or 0) for value in stated)
-    return (left, top, width, height) if width and height else None
+def _numbers(slide: openslide.OpenSlide, *keys: str) -> list[float]:
+    """Properties of the slide, 0 where they are not stated."""
+    return [float(slide.properties.get(f"openslide.{key}") or 0) for key in keys]
 
 
-def _tile(properties: Mapping[str, str], level: int) -> Size | None:
-    width, height = (
-        _number(properties, f"openslide.level[{level}].tile-{side}") for side in ("width", "height")
-    )
-    return (int(width), int(height)) if width and height else None
-
-
-def _number(properties: Mapping[str, str], key: str) -> float | None:
-    value = properties.get(key)
-    return float(value) if value else None
+def _tile(slide: openslide.OpenSlide, level: int) -> Size | None:
+    sides = _numbers(slide, *(f"level[{level}].tile-{side}" for side in ("width", "height")))
+    width, height = map(int, sides)
+    return (width, height) if width and height else None

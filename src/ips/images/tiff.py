@@ -37,15 +37,10 @@ class TiffImage(Image):
 
     The background, which is also the value of tiles that are not stored, is white in a tiled RGB
     pyramid (a slide, for which ``SlideImage`` gives the same pixels) and black in any other TIFF.
-
-    Args:
-        path: file to read.
-        cache_bytes: bytes of decoded tiles to keep.
     """
 
-    def __init__(self, path: Path, *, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._cache_bytes = cache_bytes
         with decoding(path.name), tifffile.TiffFile(path) as file:
             levels = _levels(file, path.name)
             super().__init__(
@@ -59,7 +54,6 @@ class TiffImage(Image):
         self.background = levels[0].background
 
     def close(self) -> None:
-        """Close the file; a later read opens it again."""
         with self._lock:
             if self._handle is not None:
                 self._handle.close()
@@ -67,7 +61,7 @@ class TiffImage(Image):
 
     def _open(self) -> _OpenTiff:
         with decoding(self.name):
-            return _OpenTiff(self.path, cache_bytes=self._cache_bytes)
+            return _OpenTiff(self.path)
 
     def _read(self, level: int, x: int, y: int, width: int, height: int) -> Pixels:
         handle: _OpenTiff = self._get_handle()
@@ -79,7 +73,7 @@ class TiffImage(Image):
 class _OpenTiff:
     """An open file and its decoded tiles."""
 
-    def __init__(self, path: Path, *, cache_bytes: int) -> None:
+    def __init__(self, path: Path) -> None:
         file = tifffile.TiffFile(path)
         # tifffile's objects refer to each other, so the garbage collector would close the file
         # late and with a warning.
@@ -87,7 +81,7 @@ class _OpenTiff:
         self.levels = _levels(file, path.name)
         # Patches are read row by row, so caching more than a few rows of tiles is useless.
         rows = max(level.row_bytes for level in self.levels)
-        self.cache = TileCache(limit=min(_ROWS * rows, cache_bytes))
+        self.cache = TileCache(limit=min(_ROWS * rows, CACHE_BYTES))
 
 
 def _levels(file: Any, name: str) -> list[TiffLevel]:

@@ -10,10 +10,10 @@ import numpy as np
 import tifffile
 
 from ips.errors import ImageError
+from ips.images.array import release_pages
 from ips.images.colour import cmyk_to_rgb, over, palette_to_rgb, premultiplied_over
 from ips.images.damage import decoding
 from ips.images.image import Pixels, Size
-from ips.images.mapped import release_pages
 from ips.images.pillow import MAX_PIXELS
 from ips.images.tile_cache import TileCache
 

@@ -43,8 +43,10 @@ def _planes(series: Any, name: str) -> list[Any]:
 def _level_size(first: Any, level: Any) -> Size | None:
     """Return the size of ``level`` without padding, None if it is not a reduced ``first``."""
     same = level.axes == first.axes and level.dtype == first.dtype
+    page = level.keyframe
     # Labels, macros and thumbnails have strips; levels have tiles or are marked as reduced.
-    if not same or not (level.keyframe.is_tiled == first.keyframe.is_tiled or _reduced(level)):
+    reduced = page.is_reduced or page.is_subifd
+    if not same or not (reduced or page.is_tiled == first.keyframe.is_tiled):
         return None
     (width, height), (w, h) = _size(first), _size(level)
     if w >= width or h >= height:
@@ -58,10 +60,6 @@ def _level_size(first: Any, level: Any) -> Size | None:
     while width > w << halvings or height > h << halvings:
         halvings += 1
     exact = -(-width // 2**halvings), -(-height // 2**halvings)
-    tile = level.keyframe.tilewidth, level.keyframe.tilelength
+    tile = page.tilewidth, page.tilelength
     padded = all(t and -(-s // t) * t == p for s, t, p in zip(exact, tile, (w, h), strict=True))
     return exact if padded else None
-
-
-def _reduced(level: Any) -> bool:
-    return bool(level.keyframe.is_reduced or level.keyframe.is_subifd)
