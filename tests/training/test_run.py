@@ -286,3 +286,12 @@ def test_only_the_weights_of_the_model_are_saved(tmp_path: Path) -> None:
     assert all(
         name.split(".")[0] in ("encoder", "aggregator", "heads", "readout") for name in names
     )
+
+
+def test_mixed_precision_trains_and_stores_full_precision_weights(tmp_path: Path) -> None:
+    full = train(tiny(), tmp_path / "full", console=CONSOLE).net
+    mixed = train(tiny("train.precision=bf16-mixed"), tmp_path / "mixed", console=CONSOLE).net
+    stored = load_file(tmp_path / "mixed" / "model.safetensors")
+    assert all(t.dtype == torch.float32 for t in stored.values() if t.is_floating_point())
+    assert not torch.equal(weights(full), weights(mixed))
+    assert all(float(row["loss"]) < 10 for row in metrics(tmp_path / "mixed"))
