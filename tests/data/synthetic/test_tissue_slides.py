@@ -12,8 +12,7 @@ from PIL import Image as PILImage
 import ips
 from ips.data.synthetic import tissue_slides as module
 from ips.data.synthetic.tissue_drawing import TissueSlide
-from ips.data.synthetic.tissue_noise import TILE
-from ips.data.synthetic.tissue_nuclei import Cluster
+from ips.data.synthetic.tissue_parts import TILE, Cluster
 from ips.data.synthetic.tissue_slides import (
     MASK_STEP,
     SMALLEST_SIDE,

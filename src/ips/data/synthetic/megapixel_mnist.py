@@ -34,6 +34,7 @@ TASKS: dict[str, tuple[Literal["multiclass", "multilabel"], int]] = {
 topmost digit, and all digits of the image."""
 
 SAME, OTHERS = 3, 2
+DIGITS = SAME + OTHERS
 
 # Room for four digits side by side, so that non-overlapping positions are found quickly.
 SMALLEST_SIDE = 4 * DIGIT_SIDE
@@ -115,7 +116,7 @@ class MegapixelMNIST(SceneDataset):
     ) -> None:
         if side < SMALLEST_SIDE:
             raise DataError(
-                f"side {side} leaves no room for {SAME + OTHERS} digits of {DIGIT_SIDE} px: "
+                f"side {side} leaves no room for {DIGITS} digits of {DIGIT_SIDE} px: "
                 f"take at least {SMALLEST_SIDE}"
             )
         if noise is not None and noise < 0:
@@ -164,9 +165,9 @@ def _pick(rng: np.random.Generator, pool: Numbers, count: int) -> Numbers:
 
 def _digit_places(rng: np.random.Generator, side: int) -> Coords:
     """Random places without overlap and with a unique topmost digit."""
-    pairs = np.triu_indices(SAME + OTHERS, k=1)
+    pairs = np.triu_indices(DIGITS, k=1)
     while True:
-        places = rng.integers(side - DIGIT_SIDE, size=(SAME + OTHERS, 2), endpoint=True)
+        places = rng.integers(side - DIGIT_SIDE, size=(DIGITS, 2), endpoint=True)
         distance = np.abs(places[:, None] - places).max(axis=-1)  # (5, 5)
         heights = np.sort(places[:, 1])
         if (distance[pairs] >= DIGIT_SIDE).all() and heights[0] < heights[1]:

@@ -21,13 +21,7 @@ from PIL import Image
 
 from ips.data.split import Split, check_split
 from ips.data.synthetic.digits import CLASSES, DIGIT_SIDE, Arrays, load_arrays, load_digits
-from ips.data.synthetic.megapixel_mnist import (
-    OTHERS,
-    SAME,
-    Layout,
-    MegapixelMNIST,
-    SceneDataset,
-)
+from ips.data.synthetic.megapixel_mnist import DIGITS, Layout, MegapixelMNIST, SceneDataset
 from ips.data.synthetic.strokes import STROKE_STOP
 from ips.errors import DataError
 from ips.files import atomic_write, write_text
@@ -179,14 +173,14 @@ def _read_arrays(path: Path, *, settings: dict[str, Any], count: int) -> Arrays:
         raise DataError(f"{path} is missing: {remedy}") from None
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}): delete it and {remedy}") from None
-    pool, digits, noise = len(arrays.get("digit_images", ())), SAME + OTHERS, settings["noise"]
+    pool, noise = len(arrays.get("digit_images", ())), settings["noise"]
     room = settings["side"] - DIGIT_SIDE + 1
     expected: dict[str, tuple[str, tuple[int, ...], int | tuple[int, ...]]] = {
         # dtype, shape, upper bound (exclusive)
         "digit_images": ("uint8", (pool, DIGIT_SIDE, DIGIT_SIDE), 256),
         "digit_classes": ("uint8", (pool,), CLASSES),
-        "digits": ("int32", (count, digits), pool),
-        "digit_places": ("int32", (count, digits, 2), room),
+        "digits": ("int32", (count, DIGITS), pool),
+        "digit_places": ("int32", (count, DIGITS, 2), room),
         "strokes": ("uint8", (count, noise, 2, 3), STROKE_STOP),
         "noise_places": ("int32", (count, noise, 2), room),
     }

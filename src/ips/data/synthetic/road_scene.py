@@ -11,16 +11,9 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFilter
 
 from ips.data.seeded import seeded_generator
+from ips.data.synthetic import road_sprites as sprites
 from ips.data.synthetic.road_layout import Layout, Road, Sign
-from ips.data.synthetic.road_sprites import (
-    CARS,
-    SIGN_MARGIN,
-    TREES,
-    Colour,
-    car_sprite,
-    sign_sprite,
-    tree_sprite,
-)
+from ips.data.synthetic.road_sprites import Colour
 from ips.data.synthetic.road_textures import HEADROOM, cloud_noise, ground_texture, sensor_noise
 
 Pixels = npt.NDArray[np.uint8]
@@ -146,7 +139,7 @@ def _houses(image: Image.Image, rng: np.random.Generator, road: Road) -> None:
 def _trees(image: Image.Image, rng: np.random.Generator, road: Road) -> None:
     depths = np.sort(rng.uniform(0.04, 0.24, size=rng.integers(4, 10)))
     for depth in depths.tolist():  # nearest last
-        sprite = tree_sprite(int(rng.integers(TREES)))
+        sprite = sprites.tree_sprite(int(rng.integers(sprites.TREES)))
         height = round(rng.uniform(1.6, 3.2) * road.half_width * depth)
         width = round(height * rng.uniform(0.55, 0.75))
         tree = sprite.resize((width, height), Image.Resampling.NEAREST)  # softened later
@@ -160,7 +153,7 @@ def _cars(image: Image.Image, rng: np.random.Generator, road: Road) -> None:
     for depth in depths.tolist():
         away = bool(rng.integers(2))
         width = max(round(0.52 * road.half_width * depth), 4)
-        sprite = car_sprite(int(rng.integers(len(CARS))), away)
+        sprite = sprites.car_sprite(int(rng.integers(len(sprites.CARS))), away)
         car = sprite.resize((width, round(0.8 * width)), Image.Resampling.BOX)
         x = road.column(depth, 0.45 if away else -0.45)
         _stand(image, car, road, depth, x)
@@ -181,9 +174,9 @@ def _sign(image: Image.Image, sign: Sign) -> None:
     draw.rectangle((x, sign.y + d // 2, x + thick - 1, sign.foot), fill=(grey, grey, grey))
     draw.line((x + thick, sign.y + d // 2, x + thick, sign.foot), fill=(70, 70, 70))
 
-    margin = round(d * SIGN_MARGIN)
+    margin = round(d * sprites.SIGN_MARGIN)
     size = d + 2 * margin, d + 2 * margin
-    face = sign_sprite(sign.kind).rotate(sign.angle).resize(size, Image.Resampling.BOX)
+    face = sprites.sign_sprite(sign.kind).rotate(sign.angle).resize(size, Image.Resampling.BOX)
     *colours, cover = face.filter(ImageFilter.GaussianBlur(sign.blur)).split()
     shade = [min(round(value * sign.light), 255) for value in range(256)]
     front = Image.merge("RGB", colours).point(shade * 3)

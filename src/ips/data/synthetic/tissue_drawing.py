@@ -14,27 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ips.data.seeded import seeded_generator
-from ips.data.synthetic.tissue_noise import (
-    CLUMPS,
-    GRAIN,
-    TILE,
-    Floats,
-    smooth_noise,
-    smooth_step,
-    textures,
-    upsample,
-)
-from ips.data.synthetic.tissue_nuclei import (
-    ABNORMAL,
-    LYMPHOCYTE,
-    REACTIVE,
-    ROUND,
-    SPRITES,
-    STROMAL,
-    Cluster,
-    draw_cluster,
-    nucleus_sprites,
-)
+from ips.data.synthetic import tissue_parts as parts
+from ips.data.synthetic.tissue_parts import TILE, Cluster, Floats
 from ips.images.image import Pixels
 
 _COARSE, _FINE = 64, 16  # distance between the nodes of noise fields
@@ -66,17 +47,17 @@ class TissueSlide:
         self._stains = (stains * rng.uniform(0.85, 1.15, (2, 1))).astype(np.float32)  # (2, 3)
         nodes = side // _COARSE + 3
         self._tissue = _tissue_field(rng, nodes)
-        self._cellular = smooth_noise(rng, nodes, 6)
-        self._lymphoid = smooth_noise(rng, nodes, 9)
-        self._directions = np.stack([smooth_noise(rng, nodes, 5) for _ in range(4)])
-        self._rough = smooth_noise(rng, side // _FINE + 3, 2)
+        self._cellular = parts.smooth_noise(rng, nodes, 6)
+        self._lymphoid = parts.smooth_noise(rng, nodes, 9)
+        self._directions = np.stack([parts.smooth_noise(rng, nodes, 5) for _ in range(4)])
+        self._rough = parts.smooth_noise(rng, side // _FINE + 3, 2)
         self._offsets = rng.integers(0, 1024, (6, 2)).tolist()
         self.clusters = self._place_clusters(rng) if abnormal else []
         self._nuclei = lru_cache(maxsize=4 * (side // TILE))(self._draw_nuclei)
 
     def tile(self, column: int, row: int) -> Pixels:
         """Pixels of a tile, ``(256, 256, 3)``."""
-        grain = self._texture(GRAIN, column, row)
+        grain = self._texture(parts.GRAIN, column, row)
         light = np.empty((TILE, TILE, 3), np.float32)
         light[:] = self._white
         light += grain[..., None] * 0.7
@@ -87,17 +68,19 @@ class TissueSlide:
 
     def _optical_density(self, column: int, row: int, inside: Floats) -> Floats:
         """Optical density of a tile, ``(256, 256, 3)``."""
-        rough = upsample(self._rough, _FINE, column, row)
+        rough = parts.upsample(self._rough, _FINE, column, row)
         texture = [self._texture(k, column, row) for k in range(6)]
         weights = np.exp(np.stack([self._coarse(f, column, row) for f in self._directions]) * 2.5)
         fibres = sum(w * t for w, t in zip(weights, texture[:4], strict=True)) / weights.sum(axis=0)
-        clumps, grain = texture[CLUMPS], texture[GRAIN]
-        cellular = smooth_step(self._coarse(self._cellular, column, row) + 0.15 * rough, -0.3, 0.5)
+        clumps, grain = texture[parts.CLUMPS], texture[parts.GRAIN]
+        cellular = parts.smooth_step(
+            self._coarse(self._cellular, column, row) + 0.15 * rough, -0.3, 0.5
+        )
         edge = inside + _RAGGED * rough + 0.012 * clumps
-        tissue = smooth_step(edge, 0.0, 0.04)
+        tissue = parts.smooth_step(edge, 0.0, 0.04)
         # Fibres separate where there are few cells, and the rim is loose.
-        loose = fibres + 0.5 * rough - cellular + 0.5 * smooth_step(edge, 0.25, 0.0)
-        tissue = tissue * (1 - 0.8 * smooth_step(loose, 1.0, 1.7))
+        loose = fibres + 0.5 * rough - cellular + 0.5 * parts.smooth_step(edge, 0.25, 0.0)
+        tissue = tissue * (1 - 0.8 * parts.smooth_step(loose, 1.0, 1.7))
         eosin = 0.36 + 0.11 * fibres * (1 - 0.7 * cellular) + 0.05 * clumps + 0.03 * grain
         eosin = eosin * (1 - 0.25 * cellular)
         haematoxylin = 0.05 + 0.10 * cellular + 0.02 * clumps
@@ -110,15 +93,15 @@ class TissueSlide:
     def _add_nuclei(self, haematoxylin: Floats, column: int, row: int) -> None:
         """Add the nuclei of a tile and those of its neighbours that reach into it."""
         padded = np.zeros((TILE + 4 * _REACH, TILE + 4 * _REACH), np.float32)
-        parts = [
+        around = [
             self._nuclei(column + i, row + j) + (np.array([i, j, 0, 0, 0]) * TILE)
             for j in (-1, 0, 1)
             for i in (-1, 0, 1)
         ]
-        nuclei = np.concatenate(parts)  # (n, 5) x, y, kind, sprite, strength
+        nuclei = np.concatenate(around)  # (n, 5) x, y, kind, sprite, strength
         near = ((nuclei[:, :2] > -_REACH) & (nuclei[:, :2] < TILE + _REACH)).all(axis=1)
         for x, y, kind, sprite, strength in nuclei[near].tolist():
-            nucleus = nucleus_sprites(int(kind))[int(sprite)]
+            nucleus = parts.nucleus_sprites(int(kind))[int(sprite)]
             half = len(nucleus) // 2
             left, top = round(x) + 2 * _REACH - half, round(y) + 2 * _REACH - half
             place = padded[top : top + len(nucleus), left : left + len(nucleus)]
@@ -136,13 +119,13 @@ class TissueSlide:
         chance, pick, sprite, strength = rng.random((4, len(at)))
         where = tuple(at.astype(int).T[::-1])
         inside = self._coarse(self._tissue, column, row)[where]
-        inside += _RAGGED * upsample(self._rough, _FINE, column, row)[where]
-        cellular = smooth_step(self._coarse(self._cellular, column, row)[where], -0.3, 0.5)
-        lymphoid = smooth_step(self._coarse(self._lymphoid, column, row)[where], 1.25, 1.6)
+        inside += _RAGGED * parts.upsample(self._rough, _FINE, column, row)[where]
+        cellular = parts.smooth_step(self._coarse(self._cellular, column, row)[where], -0.3, 0.5)
+        lymphoid = parts.smooth_step(self._coarse(self._lymphoid, column, row)[where], 1.25, 1.6)
         density = np.maximum(0.10 + 0.30 * cellular, 0.95 * lymphoid)
-        kind = np.where(pick < 0.75 - 0.65 * cellular, STROMAL, ROUND)
-        kind[pick > 0.996] = REACTIVE
-        kind[chance < 0.9 * lymphoid] = LYMPHOCYTE
+        kind = np.where(pick < 0.75 - 0.65 * cellular, parts.STROMAL, parts.ROUND)
+        kind[pick > 0.996] = parts.REACTIVE
+        kind[chance < 0.9 * lymphoid] = parts.LYMPHOCYTE
         keep = (chance < density) & (inside > 0.03)
         on_slide = at + np.array([column, row]) * TILE
         abnormal = []
@@ -152,10 +135,10 @@ class TissueSlide:
             keep &= np.linalg.norm(on_slide - centre, axis=1) > radius
             local = cluster.nuclei[:, :2] - np.array([column, row]) * TILE
             here = ((local >= 0) & (local < TILE)).all(axis=1)
-            size = (cluster.nuclei[here, 2] - 9) / 5 * SPRITES
+            size = (cluster.nuclei[here, 2] - 9) / 5 * parts.SPRITES
             strong = rng.uniform(0.95, 1.15, int(here.sum()))
-            abnormal.append(np.column_stack([local[here], 0 * size + ABNORMAL, size, strong]))
-        normal = np.column_stack([at, kind, sprite * SPRITES, 0.75 + 0.4 * strength])[keep]
+            abnormal.append(np.column_stack([local[here], 0 * size + parts.ABNORMAL, size, strong]))
+        normal = np.column_stack([at, kind, sprite * parts.SPRITES, 0.75 + 0.4 * strength])[keep]
         return np.concatenate([normal, *abnormal])
 
     def _place_clusters(self, rng: np.random.Generator) -> list[Cluster]:
@@ -170,13 +153,13 @@ class TissueSlide:
                 if all(np.linalg.norm(centre - other) > 6 * _COARSE for other in centres):
                     centres.append(centre)
                     break
-        return [draw_cluster(rng, centre) for centre in centres]
+        return [parts.draw_cluster(rng, centre) for centre in centres]
 
     def _coarse(self, field: Floats, column: int, row: int) -> Floats:
-        return upsample(field, _COARSE, column, row)
+        return parts.upsample(field, _COARSE, column, row)
 
     def _texture(self, number: int, column: int, row: int) -> Floats:
-        texture, period = textures()[number]
+        texture, period = parts.textures()[number]
         dx, dy = self._offsets[number]
         x, y = (column * TILE + dx) % period, (row * TILE + dy) % period
         return texture[y : y + TILE, x : x + TILE]
@@ -193,7 +176,9 @@ def _tissue_field(rng: np.random.Generator, nodes: int) -> Floats:
         u, v = x - cx, y - cy
         along, across = u * np.cos(turn) + v * np.sin(turn), v * np.cos(turn) - u * np.sin(turn)
         field = np.maximum(field, 1 - np.hypot(along / a, across / b))
-    field = field + 0.22 * smooth_noise(rng, nodes, 9) + 0.10 * smooth_noise(rng, nodes, 4)
+    field = (
+        field + 0.22 * parts.smooth_noise(rng, nodes, 9) + 0.10 * parts.smooth_noise(rng, nodes, 4)
+    )
     # Glass along the border.
     limit = np.minimum.reduce([x, y, 1 - x, 1 - y]) * (nodes - 3) * _COARSE / 150 - 1
     field = np.minimum(field, limit)

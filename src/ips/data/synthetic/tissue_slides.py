@@ -29,8 +29,7 @@ from ips.data.seeded import seeded_generator
 from ips.data.split import stratified_split
 from ips.data.synthetic.folder import Row, write_folder
 from ips.data.synthetic.tissue_drawing import TissueSlide
-from ips.data.synthetic.tissue_noise import TILE
-from ips.data.synthetic.tissue_nuclei import Cluster
+from ips.data.synthetic.tissue_parts import TILE, Cluster
 from ips.errors import DataError
 from ips.files import atomic_write
 from ips.images.image import Pixels
