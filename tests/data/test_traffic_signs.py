@@ -21,9 +21,16 @@ from typer.testing import CliRunner
 
 from ips.cli import app
 from ips.data import traffic_signs
-from ips.data.augment import JITTER, MAX_SHIFT, Augmentation, draw_augmentation
 from ips.data.traffic_sign_annotations import NAMES, read_annotations, read_photos
-from ips.data.traffic_signs import TASKS, TrafficSigns, download_traffic_signs
+from ips.data.traffic_signs import (
+    JITTER,
+    MAX_SHIFT,
+    TASKS,
+    Augmentation,
+    TrafficSigns,
+    download_traffic_signs,
+    draw_augmentation,
+)
 from ips.errors import DataError, ImageError, PatchError
 
 # Right, bottom, left, top, in pixels of a file of 320 x 240.

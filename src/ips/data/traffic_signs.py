@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -20,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image as PILImage
+from PIL import ImageEnhance
 from torch import Tensor
 
-from ips.data.augment import Augmentation, draw_augmentation
 from ips.data.download import Progress, check_url, fetch, unpack
 from ips.data.seeded import SeededDataset, seeded_generator
 from ips.data.split import Split, check_split
@@ -35,6 +36,8 @@ from ips.patches.grid import Edge, Grid
 from ips.patches.image import ImagePatches
 
 WIDTH, HEIGHT = 1600, 1200
+JITTER = 0.1
+MAX_SHIFT = 100
 
 TASKS: dict[str, tuple[Literal["multiclass"], int]] = {"sign": ("multiclass", len(NAMES))}
 """Kind and number of classes of the task."""
@@ -48,6 +51,60 @@ ANNOTATIONS_MD5 = {
     "Set2": "09debbc67f6cd89c1e2a2688ad1d03ca",
 }
 _SETS: dict[Split, str] = {"train": "Set1", "test": "Set2"}
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Colour changes as in torchvision's ``ColorJitter``, then a translation.
+
+    Args:
+        brightness, contrast, saturation: factors, 1 for no change.
+        hue: rotation as a fraction of the colour circle, 0 for no change.
+        order: order of these four changes, numbered as above.
+        shift: translation to the right and down in pixels; the gap is black.
+    """
+
+    brightness: float
+    contrast: float
+    saturation: float
+    hue: float
+    order: tuple[int, ...]
+    shift: tuple[int, int]
+
+    def apply(self, picture: PILImage.Image) -> PILImage.Image:
+        """Augmented RGB image of the same size."""
+        enhancers = ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color
+        factors = self.brightness, self.contrast, self.saturation
+        for step in self.order:
+            if step < 3:
+                picture = enhancers[step](picture).enhance(factors[step])
+            else:
+                picture = _rotate_hue(picture, self.hue)
+        moved = PILImage.new("RGB", picture.size)
+        moved.paste(picture, self.shift)
+        return moved
+
+
+def draw_augmentation(rng: np.random.Generator) -> Augmentation:
+    """Random factors within 0.1 of 1, hue within 0.1 of 0, any order, shifts up to 100 px."""
+    # Uniform numbers only: they are the least likely to differ between versions of numpy.
+    brightness, contrast, saturation, hue = (JITTER * (2 * rng.random(4) - 1)).tolist()
+    x, y = rng.integers(-MAX_SHIFT, MAX_SHIFT, size=2, endpoint=True).tolist()
+    return Augmentation(
+        brightness=1 + brightness,
+        contrast=1 + contrast,
+        saturation=1 + saturation,
+        hue=hue,
+        order=tuple(np.argsort(rng.random(4)).tolist()),
+        shift=(x, y),
+    )
+
+
+def _rotate_hue(picture: PILImage.Image, turn: float) -> PILImage.Image:
+    hue, saturation, value = picture.convert("HSV").split()
+    steps = int(turn * 255)
+    turned = hue.point([(level + steps) % 256 for level in range(256)])
+    return PILImage.merge("HSV", (turned, saturation, value)).convert("RGB")
 
 
 class SignImage(WholeImage):

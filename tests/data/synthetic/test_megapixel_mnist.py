@@ -16,10 +16,9 @@ from torch.utils.data import DataLoader
 
 from ips.data.split import Split
 from ips.data.synthetic.digits import load_digits
-from ips.data.synthetic.megapixel_mnist import TASKS, MegapixelMNIST
+from ips.data.synthetic.megapixel_mnist import TASKS, MegapixelMNIST, draw_strokes, render_strokes
 from ips.data.synthetic.megapixel_mnist_files import SavedMegapixelMNIST, save_megapixel_mnist
 from ips.data.synthetic.scene import ScenePatches
-from ips.data.synthetic.strokes import draw_strokes, render_strokes
 from ips.errors import DataError, PatchError
 from ips.patches.grid import Edge, Grid
 from ips.patches.source import PatchSource

@@ -21,8 +21,13 @@ from PIL import Image
 
 from ips.data.split import Split, check_split
 from ips.data.synthetic.digits import CLASSES, DIGIT_SIDE, Arrays, load_arrays, load_digits
-from ips.data.synthetic.megapixel_mnist import DIGITS, Layout, MegapixelMNIST, SceneDataset
-from ips.data.synthetic.strokes import STROKE_STOP
+from ips.data.synthetic.megapixel_mnist import (
+    DIGITS,
+    STROKE_STOP,
+    Layout,
+    MegapixelMNIST,
+    SceneDataset,
+)
 from ips.errors import DataError
 from ips.files import atomic_write, write_text
 from ips.patches.grid import Edge, Grid
