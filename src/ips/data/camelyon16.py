@@ -87,8 +87,7 @@ def camelyon16_table(folder: str | Path, *, features: str | Path | None = None) 
     labels = {name: int(name.startswith("tumor")) for name in _TRAINING}
     if any(name in found for name in _TEST):
         labels |= read_reference(reference)
-    unlabelled = [name for name in _TEST if name in found and name not in labels]
-    if unlabelled:
+    if unlabelled := [name for name in _TEST if name in found and name not in labels]:
         raise DataError(
             f"{reference}: no label for {len(unlabelled)} slides, {unlabelled[0]} first: get the "
             "file again"

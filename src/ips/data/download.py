@@ -94,7 +94,12 @@ def unpack(archive: Path, folder: Path, *, progress: Progress | None = None) -> 
         with zipfile.ZipFile(archive) as source:
             members = [member for member in source.infolist() if not member.is_dir()]
             for member in members:
-                _check_inside(member.filename, archive)
+                path = PureWindowsPath(member.filename)  # understands drives and all slashes
+                if path.drive or path.root or ".." in path.parts:
+                    raise DataError(
+                        f"{archive} holds {member.filename}, which would be written outside its "
+                        "folder: do not use it, download it from somewhere else"
+                    )
             for number, member in enumerate(members, start=1):
                 target = folder / member.filename
                 if not (target.is_file() and target.stat().st_size == member.file_size):
@@ -114,15 +119,6 @@ def unpack(archive: Path, folder: Path, *, progress: Progress | None = None) -> 
             f"{folder} cannot be written ({_reason(error)}): make room or choose another folder, "
             "and try again"
         ) from None
-
-
-def _check_inside(name: str, archive: Path) -> None:
-    path = PureWindowsPath(name)  # understands both kinds of slashes, and drives
-    if path.drive or path.root or ".." in path.parts:
-        raise DataError(
-            f"{archive} holds {name}, which would be written outside its folder: "
-            "do not use it, download it from somewhere else"
-        )
 
 
 def _fetch_from(url: str, path: Path, *, md5: str | None, progress: Progress | None) -> None:

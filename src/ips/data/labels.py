@@ -67,8 +67,7 @@ def _split_cells(rows: Sequence[Row], task: str, *, multilabel: bool) -> list[li
         separator = r"[;|]" if any(";" in cell or "|" in cell for cell in cells) else r"\s"
         split = [re.split(separator, cell) for cell in cells]
         return [[label.strip() for label in cell if label.strip()] for cell in split]
-    empty = [str(row.path) for row in rows if not row.labels[task]]
-    if empty:
+    if empty := [row.path for row in rows if not row.labels[task]]:
         raise DataError(
             f"{len(empty)} of {len(rows)} rows have no label {task!r}, such as that of "
             f"{empty[0]}: fill them in or leave the rows out"

@@ -73,8 +73,7 @@ def read_table(
         first_line[file] = line
         rows.append(Row(path=file, labels={task: cells[task] for task in tasks}, split=split))
 
-    missing = [str(row.path) for row in rows if not split_address(row.path)[0].exists()]
-    if missing:
+    if missing := [str(row.path) for row in rows if not split_address(row.path)[0].exists()]:
         raise DataError(
             f"{table}: {len(missing)} of {len(rows)} files do not exist, such as "
             f"{', '.join(missing[:3])}: paths are relative to {folder}, set root if the files are "

@@ -151,8 +151,7 @@ class TrafficSigns(SeededDataset[tuple[ImagePatches, dict[str, Tensor]]]):
         Grid(WIDTH, HEIGHT, patch=patch_size, stride=stride, edge=edge)  # report errors early
         self.photos = read_photos(Path(folder) / _SETS[split])
         super().__init__("traffic-signs", count=len(self.photos), seed=seed, fresh=augment)
-        missing = _missing(self.photos)
-        if missing:
+        if missing := _missing(self.photos):
             raise DataError(
                 f"{missing[0]} is missing, one of {len(missing)} of {len(self.photos)} images: "
                 f"{download_hint(missing[0].parent)}"
@@ -218,8 +217,7 @@ def download_traffic_signs(
             continue
         archive = get(f"{name}/{name}Part0.zip")
         unpack(archive, folder / name, progress=progress)
-        missing = _missing(photos)
-        if missing:
+        if missing := _missing(photos):
             raise DataError(
                 f"{archive} lacks {len(missing)} of the {len(photos)} images needed, such as "
                 f"{missing[0].name}: delete it and download it from another mirror"

@@ -24,7 +24,7 @@ from ips.errors import ConfigError, ImageError, IPSError, PatchError
 from ips.nn import evaluating, pixels
 from ips.nn.embedding import SelectionEncoder, micro_batch
 from ips.nn.pixels import fastest_memory_format
-from ips.patches import Coords, FeatureWriter, ImagePatches, open_features, prefetch
+from ips.patches import FeatureWriter, ImagePatches, open_features, prefetch
 from ips.slides.coords import NoTissueError
 from ips.slides.listing import SlideProgress
 from ips.slides.sharing import Claim, ClaimLostError, SharedFolder, SlideState
@@ -227,7 +227,7 @@ def _check_settings(
         bag = open_features(file)
     except PatchError as error:
         raise ConfigError(f"{error}, after deleting it") from error
-    coords: Coords | None = None
+    coords = bag.coords
     settings: dict[str, object] = {"encoder": extractor.label}
     try:
         with open_slide(slides[name]) as source:
@@ -244,7 +244,7 @@ def _check_settings(
                 f"{file} was made with {key}={bag.attributes.get(key)}, but this run has {value}: "
                 f"{remedy}"
             )
-    if coords is not None and not np.array_equal(bag.coords, coords):
+    if not np.array_equal(bag.coords, coords):
         raise ConfigError(
             f"{file} holds {len(bag):,} patches, but this run has {len(coords):,} at other "
             f"coordinates: {remedy}"

@@ -51,7 +51,6 @@ def load_tissue(path: str | Path, image: Image) -> Tissue:
             if file.attrs.get("format") != FORMAT:
                 raise PatchError(f"{path} was not written by ips slides tissue: give one that was")
             geometry, found = dict(file["coords"].attrs), dict(file["indices"].attrs)
-            kept = file["indices"][:]
             patches = ImagePatches(
                 image,
                 patch_size=int(geometry["patch_size"]),
@@ -59,8 +58,15 @@ def load_tissue(path: str | Path, image: Image) -> Tissue:
                 downsample=float(geometry["patch_downsample"]),
                 edge=geometry["edge"],
             )
-            level, min_share = int(found["level"]), float(found["min_share"])
-            fluorescent = bool(found["fluorescent"])
+            tissue = Tissue(
+                patches,
+                file["indices"][:],
+                level=int(found["level"]),
+                threshold=int(found["threshold"]) if "threshold" in found else None,
+                fluorescent=bool(found["fluorescent"]),
+                min_share=float(found["min_share"]),
+                reason=found.get("reason"),
+            )
     except FileNotFoundError as error:
         raise PatchError(f"{path} does not exist: run ips slides tissue") from error
     except (OSError, KeyError, RuntimeError, ValueError) as error:
@@ -68,9 +74,7 @@ def load_tissue(path: str | Path, image: Image) -> Tissue:
             f"{path} is damaged ({error}): delete it and run ips slides tissue again"
         ) from error
     check_slide(image, geometry, path)
-    threshold = int(found["threshold"]) if "threshold" in found else None
-    reason = found.get("reason")
-    return Tissue(patches, kept, level, threshold, fluorescent, min_share, reason)
+    return tissue
 
 
 def _geometry(patches: ImagePatches) -> dict[str, int | float | str]:

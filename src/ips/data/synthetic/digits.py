@@ -100,8 +100,7 @@ def _parse() -> tuple[Pixels, Numbers]:
 
 
 def _from_idx(folder: Path) -> Digits:
-    images: list[Pixels] = []
-    labels: list[Numbers] = []
+    parts = []
     for stem in ("train", "t10k"):
         pictures = _read_idx(folder, f"{stem}-images-idx3-ubyte", (DIGIT_SIDE, DIGIT_SIDE))
         classes = _read_idx(folder, f"{stem}-labels-idx1-ubyte", ())
@@ -115,11 +114,10 @@ def _from_idx(folder: Path) -> Digits:
                 f"{folder / stem}-labels-idx1-ubyte: label {classes.max()} is not a digit: "
                 "put MNIST's own files there"
             )
-        images.append(pictures)
-        labels.append(classes.astype(np.int64))
-    first, total = len(labels[0]), len(labels[0]) + len(labels[1])
-    numbers = np.arange(total, dtype=np.int64)
-    return Digits(np.concatenate(images), np.concatenate(labels), numbers[:first], numbers[first:])
+        parts.append((pictures, classes.astype(np.int64)))
+    images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    train, test = np.split(np.arange(len(labels)), [len(parts[0][1])])
+    return Digits(images, labels, train, test)
 
 
 def _read_idx(folder: Path, name: str, item: tuple[int, ...]) -> Pixels:

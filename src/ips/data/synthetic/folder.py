@@ -30,7 +30,7 @@ def write_folder(
     """Draw the missing images of a folder, then write its CSV.
 
     Args:
-        folder: output folder, created if missing.
+        folder: output folder.
         name: file name of the CSV and of the settings, without suffix.
         task: column of the labels in the CSV.
         rows: all images of the data set.

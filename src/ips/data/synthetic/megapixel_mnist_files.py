@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,6 @@ from ips.patches.grid import Edge, Grid
 
 _KIND = {"kind": "megapixel-mnist", "version": 1}
 _COUNTS = ("side", "train", "test", "noise")
-_SPLITS: tuple[Split, ...] = ("train", "test")
 
 
 def save_megapixel_mnist(
@@ -59,20 +59,14 @@ def save_megapixel_mnist(
         progress: callback that receives the number of images done and of all images.
     """
     out = Path(out)
-    counts = {"train": train, "test": test}
-    drawn = {
-        split: MegapixelMNIST(
-            side, count=counts[split], split=split, seed=seed, noise=noise, digits=digits
-        )
-        for split in _SPLITS
-    }
-    fingerprint = load_digits(digits).fingerprint()
-    settings = {"side": side, **counts, "seed": seed, "noise": drawn["train"].noise}
+    make = partial(MegapixelMNIST, side, seed=seed, noise=noise, digits=digits)
+    parts = [make(count=train, split="train"), make(count=test, split="test")]
+    settings = {"side": side, "train": train, "test": test, "seed": seed, "noise": parts[0].noise}
     try:
-        _write_settings(out, _KIND | settings | {"digits": fingerprint})
+        _write_settings(out, _KIND | settings | {"digits": load_digits(digits).fingerprint()})
         done = 0
-        for split, scenes in drawn.items():
-            path = out / f"{split}.npz"
+        for scenes in parts:
+            path = out / f"{scenes.split}.npz"
             if not path.exists():
                 layouts = []
                 for index in range(len(scenes)):
