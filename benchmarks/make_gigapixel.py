@@ -129,10 +129,10 @@ def draw(
 
 def encode(tile: npt.NDArray[np.uint8]) -> bytes:
     """Encode a tile as JPEG, as scanners do."""
-    data: bytes = imagecodecs.jpeg8_encode(
+    data = imagecodecs.jpeg8_encode(
         tile, level=85, colorspace="rgb", outcolorspace="ycbcr", subsampling="420"
     )
-    return data
+    return bytes(data)
 
 
 def write_slide(

@@ -40,8 +40,7 @@ def test_the_public_names_are_these() -> None:
         "open_patches",
         "selection",
     ]
-    for name in ips.__all__:
-        assert getattr(ips, name) is not None
+    assert [name for name in ips.__all__ if not hasattr(ips, name)] == []
     assert dir(ips) == ips.__all__
 
 

@@ -74,7 +74,9 @@ def test_arms_run_in_alternating_order() -> None:
 
 
 def test_ratio_pairs_the_rounds() -> None:
-    timings = Timings({"slow": [2.0, 9.0, 4.0], "fast": [1.0, 3.0, 1.0], "cut": [1.0]}, {}, {})
+    timings: Timings[None] = Timings(
+        {"slow": [2.0, 9.0, 4.0], "fast": [1.0, 3.0, 1.0], "cut": [1.0]}, {}, {}
+    )
     ratio = timings.ratio("fast", to="slow")
     assert ratio == Ratio(median=3.0, min=2.0, max=4.0)
     assert str(ratio) == "3.00 (2.00–4.00)"

@@ -83,7 +83,7 @@ def test_the_tables_compare_every_method() -> None:
 
 
 def test_arms_include_the_exceptions_of_the_paper() -> None:
-    def configs(name: str, method: str, M: str) -> list[object]:
+    def configs(name: str, method: str, M: str) -> list[Config]:
         whole = Plan(EXPERIMENTS[name], "paper", seeds=1, folder=Path("x"))
         arms = [arm for arm in whole.arms() if arm.method == method and arm.show.get("M") == M]
         assert arms
@@ -91,22 +91,22 @@ def test_arms_include_the_exceptions_of_the_paper() -> None:
 
     for method in ("ips", "rps", "dps"):
         for config in configs("traffic-signs", method, "2"):
-            assert (config.aggregate.attention_dropout, config.aggregate.inner) == (0, 512)  # type: ignore[attr-defined]
+            assert (config.aggregate.attention_dropout, config.aggregate.inner) == (0, 512)
     for config in configs("megapixel-mnist", "ips", "5"):
-        assert config.aggregate.attention_dropout == 0  # type: ignore[attr-defined]
+        assert config.aggregate.attention_dropout == 0
     for config in configs("megapixel-mnist", "dps", "5"):
-        assert not config.dps.decay  # type: ignore[attr-defined]
+        assert not config.dps.decay
     for config in configs("megapixel-mnist", "dps", "100"):
-        assert config.dps.decay  # type: ignore[attr-defined]
-        assert config.aggregate.attention_dropout == 0.1  # type: ignore[attr-defined]
+        assert config.dps.decay
+        assert config.aggregate.attention_dropout == 0.1
     for config in configs("megapixel-mnist", "deepmil", "900"):
-        assert config.aggregate.head == [128]  # type: ignore[attr-defined]
-        assert config.aggregate.hidden == 128  # type: ignore[attr-defined]
+        assert config.aggregate.head == [128]
+        assert config.aggregate.hidden == 128
     sizes = Plan(EXPERIMENTS["patch-size"], "paper", seeds=1, folder=Path("x"))
     assert {sizes.config(arm, 0).aggregate.inner for arm in sizes.arms()} == {512}
     for config in configs("traffic-signs", "deepmil-plus", "192"):
-        assert config.aggregate.head == [2048, 512]  # type: ignore[attr-defined]
-        assert config.aggregate.hidden == 1024  # type: ignore[attr-defined]
+        assert config.aggregate.head == [2048, 512]
+        assert config.aggregate.hidden == 1024
 
 
 def test_an_interrupted_experiment_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

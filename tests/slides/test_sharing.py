@@ -179,7 +179,7 @@ def test_failed_and_empty_slides_are_left_to_the_next_run(shared: SharedFolder) 
         assert claim is not None
         with claim:
             claim.record(outcome, f"{name} is no good")  # type: ignore[arg-type]
-        os.utime(claim.outcomes[outcome], (time.time() + 1,) * 2)  # type: ignore[index]
+        os.utime(claim.outcomes[outcome], (time.time() + 1,) * 2)
         assert shared.claim(name) is None
     assert shared.states() == [
         SlideState("a", "failed", "a is no good"),

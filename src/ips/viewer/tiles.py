@@ -57,7 +57,7 @@ class MapStyle(BaseModel, frozen=True):
 
     task: int = Field(ge=0)
     colour_map: ColourMap = "viridis"
-    min_rank: float = Field(0.0, ge=0, le=1, allow_inf_nan=False)
+    min_rank: float = Field(default=0.0, ge=0, le=1, allow_inf_nan=False)
 
 
 def max_zoom(image: Image) -> int:
