@@ -3,80 +3,75 @@
 from __future__ import annotations
 
 import errno
-import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, NoReturn, ParamSpec
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 from typer import Option
+from typer.core import TyperGroup
 
 from ips.errors import ImageError, IPSError, PatchError
 
-P = ParamSpec("P")
+out = Console()
+err = Console(stderr=True)
+
+
+class ErrorReporter(TyperGroup):
+    """Group of commands whose user errors print one sentence and exit with a non-zero code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (IPSError, KeyboardInterrupt, OSError) as error:
+            if ctx.params["debug"]:
+                raise
+            if isinstance(error, KeyboardInterrupt):
+                print_message(": ".join(["interrupted", *map(str, error.args)]))
+                raise typer.Exit(130) from None
+            if isinstance(error, IPSError):
+                fail(str(error))
+            disk = error.errno in (errno.ENOSPC, errno.EACCES, errno.EROFS)
+            if not (error.filename or disk):
+                raise
+            fail(f"{error.filename or 'the disk'}: {(error.strerror or 'error').lower()}")
+
 
 app = typer.Typer(
     name="ips",
     help="Classify images of any size: find the few patches that matter and learn from those.",
+    cls=ErrorReporter,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-out = Console()
-err = Console(stderr=True)
-_state = {"debug": False}
 
 
 @app.callback()
 def _options(
     debug: Annotated[bool, Option("--debug", help="Show the traceback of errors")] = False,
 ) -> None:
-    _state["debug"] = debug
-
-
-def report_errors(command: Callable[P, None]) -> Callable[P, None]:
-    """Wrap a command so that user errors print one sentence and exit with a non-zero code."""
-
-    @functools.wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            command(*args, **kwargs)
-        except IPSError as error:
-            if _state["debug"]:
-                raise
-            fail(str(error))
-        except KeyboardInterrupt as interrupt:
-            if _state["debug"]:
-                raise
-            print_message(": ".join(["interrupted", *map(str, interrupt.args)]))
-            raise typer.Exit(130) from None
-        except OSError as error:
-            disk = error.errno in (errno.ENOSPC, errno.EACCES, errno.EROFS)
-            if _state["debug"] or not (error.filename or disk):
-                raise
-            fail(f"{error.filename or 'the disk'}: {(error.strerror or 'error').lower()}")
-
-    return run
+    """Global options; ErrorReporter reads them."""
 
 
 @contextmanager
-def interrupt_hint(hint: str = "run the same command again to continue") -> Iterator[None]:
-    """Add to a Ctrl-C inside the block how to continue."""
+def hints(
+    interrupted: str = "run the same command again to continue", *, skip_errors: bool = True
+) -> Iterator[None]:
+    """Add to an interruption how to continue, and to the error of a slide how to skip it.
+
+    Args:
+        interrupted: how to continue after Ctrl-C.
+        skip_errors: whether ``--skip-errors`` was given; if not, the error suggests it.
+    """
     try:
         yield
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(hint) from None
-
-
-@contextmanager
-def skip_errors_hint(*, skip_errors: bool) -> Iterator[None]:
-    """Add to the error of an unreadable slide that ``--skip-errors`` continues without it."""
-    try:
-        yield
+        raise KeyboardInterrupt(interrupted) from None
     except (ImageError, PatchError) as error:
         if skip_errors:
             raise

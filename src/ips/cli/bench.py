@@ -10,7 +10,7 @@ import typer
 from typer import Option
 
 from ips import api
-from ips.cli.app import app, print_message, print_table, report_errors
+from ips.cli.app import app, print_message, print_table
 from ips.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ class Case(StrEnum):
 
 
 @bench.command()
-@report_errors
 def selection(
     out: Out = _OUT,
     quick: Quick = False,
@@ -60,7 +59,6 @@ def selection(
 
 
 @bench.command()
-@report_errors
 def step(
     out: Out = _OUT,
     quick: Quick = False,
@@ -69,14 +67,11 @@ def step(
     device: Device = None,
 ) -> None:
     """Measure a whole training step on megapixel MNIST."""
-    report = api.bench_step(
-        rounds=rounds, batch=batch, device=device, quick=quick, log=print_message
-    )
-    _save(report, out)
+    log = print_message
+    _save(api.bench_step(rounds=rounds, batch=batch, device=device, quick=quick, log=log), out)
 
 
 @bench.command()
-@report_errors
 def memory(
     out: Out = _OUT,
     quick: Quick = False,
@@ -114,7 +109,6 @@ def memory(
 
 
 @bench.command()
-@report_errors
 def read(
     out: Out = _OUT,
     quick: Quick = False,

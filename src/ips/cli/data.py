@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from ips.cli.app import app, err, interrupt_hint, print_message, report_errors
+from ips.cli.app import app, err, hints, print_message
 from ips.cli.options import NewFolder, PlacementSeed
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ TestImages = Annotated[int, Option(min=0, help="Number of test images")]
 
 
 @data.command("megapixel-mnist")
-@report_errors
 def megapixel_mnist(
     folder: NewFolder,
     side: Annotated[int, Option(help="Side of an image in pixels")] = 1500,
@@ -65,7 +64,6 @@ def megapixel_mnist(
 
 
 @data.command("road-signs")
-@report_errors
 def road_signs(
     folder: NewFolder,
     width: Annotated[int, Option(help="Width of an image in pixels")] = 400,
@@ -92,7 +90,6 @@ def road_signs(
 
 
 @data.command("traffic-signs")
-@report_errors
 def traffic_signs(
     folder: NewFolder,
     mirror: Annotated[
@@ -110,7 +107,7 @@ def traffic_signs(
     from ips.data.traffic_signs import TrafficSigns, download_traffic_signs
     from ips.progress import progress_bar
 
-    with progress_bar(err) as bar, interrupt_hint():
+    with progress_bar(err) as bar, hints():
         tasks: dict[str, TaskID] = {}
 
         def progress(what: str, done: float, total: float | None) -> None:
@@ -125,7 +122,6 @@ def traffic_signs(
 
 
 @data.command("tissue-slides")
-@report_errors
 def tissue_slides(
     folder: NewFolder,
     count: Annotated[
@@ -148,7 +144,6 @@ def tissue_slides(
 
 
 @data.command("camelyon16")
-@report_errors
 def camelyon16(
     folder: Annotated[
         Path, Argument(metavar="FOLDER", help="Folder with training/ and testing/ in it")
@@ -184,6 +179,6 @@ def _progress(total: int, note: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar; the block gets a callback that receives ``done`` and ``total``."""
     from ips.progress import progress_bar
 
-    with progress_bar(err) as bar, interrupt_hint():
+    with progress_bar(err) as bar, hints():
         task = bar.add_task("writing", total=total, note=note)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -9,12 +9,11 @@ from typer import Argument, Option
 
 from ips import api
 from ips.cli.allocator import keep_freed_memory
-from ips.cli.app import app, err, fail, interrupt_hint, print_message, print_table, report_errors
+from ips.cli.app import app, err, fail, hints, print_message, print_table
 from ips.cli.options import Scale, Settings
 
 
 @app.command()
-@report_errors
 def experiment(
     name: Annotated[
         str | None,
@@ -58,7 +57,7 @@ def experiment(
         return
     keep_freed_memory()
     folder = out or Path("runs/experiments") / f"{name}-{scale}"
-    with interrupt_hint(f"run the same command again to continue (results so far in {folder})"):
+    with hints(f"run the same command again to continue (results so far in {folder})"):
         result = api.experiment(
             name,
             out=folder,

@@ -12,13 +12,12 @@ import typer
 from typer import Argument, Option
 
 from ips import api
-from ips.cli.app import app, err, print_message, print_table, report_errors
+from ips.cli.app import app, err, print_message, print_table
 from ips.cli.options import Images, OutFolder, RunFolder
 from ips.errors import IPSError
 
 
 @app.command()
-@report_errors
 def predict(
     run: RunFolder,
     images: Images,
@@ -47,7 +46,6 @@ def predict(
 
 
 @app.command()
-@report_errors
 def explain(
     run: RunFolder,
     images: Images,
@@ -105,7 +103,6 @@ def explain(
 
 
 @app.command()
-@report_errors
 def report(
     run: RunFolder,
     out: Annotated[
@@ -125,7 +122,6 @@ def report(
 
 
 @app.command()
-@report_errors
 def view(
     run: RunFolder,
     images: Annotated[

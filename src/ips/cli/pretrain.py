@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,12 +10,11 @@ from typer import Argument, Option
 
 from ips import api
 from ips.cli.allocator import keep_freed_memory
-from ips.cli.app import app, err, interrupt_hint, print_message, report_errors, skip_errors_hint
+from ips.cli.app import app, err, hints, print_message
 from ips.cli.options import Coords, Level, Magnification, Mpp, Resume, SkipErrors, TrainPatchSize
 
 
 @app.command()
-@report_errors
 def pretrain(
     data: Annotated[
         list[Path],
@@ -78,32 +78,15 @@ def pretrain(
     laptop, train a thin-resnet of width 16 on patches of 64 px in batches of 32, with --hidden 256,
     --projection 64, --optimizer adamw and --tau 0.99.
     """
+    options = locals()
     from ips.pretraining.settings import Settings
 
-    settings = Settings(
-        data=tuple(data),
-        coords=coords,
-        patch_size=patch_size,
-        level=level,
-        mpp=mpp,
-        magnification=magnification,
-        encoder=encoder,
-        stages=stages,
-        width=width,
-        hidden=hidden,
-        projection=projection,
-        patches_per_slide=patches_per_slide,
-        epochs=epochs,
-        batch=batch,
-        optimizer=optimizer,
-        lr=lr,
-        tau=tau,
-        seed=seed,
-        precision=precision,
-    )
+    # Every setting is an option of the same name.
+    values = {setting.name: options[setting.name] for setting in fields(Settings)}
+    settings = Settings(**values | {"data": tuple(data)})
     keep_freed_memory()
     hint = f"run the same command with --resume to continue (run folder {run})"
-    with interrupt_hint(hint), skip_errors_hint(skip_errors=skip_errors):
+    with hints(hint, skip_errors=skip_errors):
         file = api.pretrain(
             settings,
             run=run,

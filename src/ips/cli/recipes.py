@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from ips.cli.app import app, print_table, report_errors
+from ips.cli.app import app, print_table
 from ips.cli.options import Recipe, Scale
 
 recipes = typer.Typer()
@@ -15,7 +15,6 @@ app.add_typer(recipes, name="recipes", invoke_without_command=True)
 
 
 @recipes.callback()
-@report_errors
 def list_recipes(context: typer.Context) -> None:
     """List the recipes, or print one to save and edit."""
     if context.invoked_subcommand is not None:
@@ -31,7 +30,6 @@ def list_recipes(context: typer.Context) -> None:
 
 
 @recipes.command()
-@report_errors
 def show(
     recipe: Recipe,
     scale: Annotated[Scale | None, Option(help="Scale of the recipe; laptop by default")] = None,

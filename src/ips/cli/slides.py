@@ -12,15 +12,7 @@ from typer import Argument, Option
 
 from ips import api
 from ips.cli import options
-from ips.cli.app import (
-    app,
-    err,
-    interrupt_hint,
-    print_message,
-    print_table,
-    report_errors,
-    skip_errors_hint,
-)
+from ips.cli.app import app, err, hints, print_message, print_table
 from ips.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,7 +25,6 @@ app.add_typer(slides, name="slides")
 
 
 @slides.command()
-@report_errors
 def tissue(
     paths: options.Slides,
     out: options.OutFolder,
@@ -57,7 +48,7 @@ def tissue(
     """
     from ips.slides.coords import Resolution
 
-    with interrupt_hint(), skip_errors_hint(skip_errors=skip_errors):
+    with hints(skip_errors=skip_errors):
         found = api.find_tissue(
             paths,
             out=out,
@@ -80,7 +71,6 @@ def tissue(
 
 
 @slides.command()
-@report_errors
 def features(
     paths: options.Slides,
     out: options.OutFolder,
@@ -146,7 +136,7 @@ def features(
         normalise=normalise,
         dtype=dtype,
     )
-    with interrupt_hint(), skip_errors_hint(skip_errors=skip_errors):
+    with hints(skip_errors=skip_errors):
         states = api.extract_features(
             paths,
             out=out,
@@ -162,7 +152,6 @@ def features(
 
 
 @slides.command()
-@report_errors
 def status(
     folder: Annotated[Path, Argument(metavar="DIR", help="Output folder of `ips slides features`")],
     paths: Annotated[

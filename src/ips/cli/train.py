@@ -9,7 +9,7 @@ from typer import Option
 
 from ips import api
 from ips.cli.allocator import keep_freed_memory
-from ips.cli.app import app, err, interrupt_hint, print_message, print_table, report_errors
+from ips.cli.app import app, err, hints, print_message, print_table
 from ips.cli.options import Recipe, Resume, RunFolder, Scale, Settings
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 @app.command()
-@report_errors
 def train(
     recipe: Recipe,
     scale: Annotated[
@@ -32,7 +31,7 @@ def train(
     """Train a model, evaluate it on held-out images, and draw its attention maps."""
     keep_freed_memory()
     folder = run or Path("runs") / Path(recipe).stem
-    with interrupt_hint(f"run the same command with --resume to continue (run folder {folder})"):
+    with hints(f"run the same command with --resume to continue (run folder {folder})"):
         api.train(
             recipe,
             scale=scale,
@@ -45,7 +44,6 @@ def train(
 
 
 @app.command()
-@report_errors
 def evaluate(run: RunFolder) -> None:
     """Score a trained model on its held-out images."""
     _print_scores(api.evaluate(run, console=err))
