@@ -181,11 +181,7 @@ def _join(answer: str | list[str]) -> str:
 
 
 def load(run: str | Path) -> Predictor:
-    """Load the trained model of a run folder.
-
-    >>> predictor = load("runs/demo")  # doctest: +SKIP
-    >>> predictor.predict("image.png").probabilities["majority"]  # doctest: +SKIP
-    """
+    """Load the trained model of a run folder: ``load("runs/demo").predict("image.png")``."""
     key = None
     with suppress(OSError):  # before the model is read, since it may be replaced meanwhile
         key = fingerprint(RunFolder(Path(run)).model)

@@ -65,10 +65,7 @@ class Explanation(Prediction):
         return attention_map(self.source, values)
 
     def overlay(self) -> PILImage.Image:
-        """The image with the attention of all patches over it, per task and as their mean.
-
-        >>> load("runs/demo").predict("image.png").overlay().save("overlay.png")  # doctest: +SKIP
-        """
+        """The image with the attention of all patches over it, per task and as their mean."""
         return PILImage.open(io.BytesIO(self._png()))
 
     def to_geojson(self, *, all_patches: bool = False, crop: bool = True) -> dict[str, Any]:

@@ -28,8 +28,7 @@ _CHUNK_ROWS = 32
 class FeatureWriter:
     """Write the features of one image atomically, holding only the appended rows in memory.
 
-    >>> with FeatureWriter("slide.h5", patch_size=256, extent=512) as writer:  # doctest: +SKIP
-    ...     writer.append(features, coords)
+    Use it as a context manager, and call `append` for each batch.
 
     Args:
         path: file to write; a missing folder is created.

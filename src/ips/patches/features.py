@@ -145,11 +145,7 @@ class FeatureBag(PatchSource):
 def open_features(
     path: str | Path, *, group: str | None = None, mpp: float | None = None
 ) -> FeatureBag:
-    """Open a feature file of any supported tool.
-
-    >>> open_features("slide_017.h5", mpp=0.25)  # doctest: +SKIP
-    >>> open_features("train.h5::normal_001")  # doctest: +SKIP
-    """
+    """Open a feature file of any supported tool: ``slide.h5``, or ``train.h5::normal_001``."""
     if group is None:
         path, group = split_address(path)
     return FeatureBag(path, group=group, mpp=mpp)

@@ -57,9 +57,6 @@ def pretrain(
 
     Returns:
         Path of the encoder; None in the processes of all devices but the first.
-
-    >>> pretrain(Settings(data=(Path("slides"),)), run="runs/byol")  # doctest: +SKIP
-    PosixPath('runs/byol/encoder.safetensors')
     """
     check(settings, devices=devices)
     first = not getattr(rank_zero_only, "rank", 0)  # only the first device prints
