@@ -91,12 +91,6 @@ class Predictor:
                 table.remove()
         return explanation
 
-    def explain(
-        self, image: str | Path | PatchSource, *, progress: Progress | None = None
-    ) -> Explanation:
-        """The same as `predict`, whose result is an explanation already."""
-        return self.predict(image, progress=progress)
-
     def _explain(
         self, prediction: Prediction, source: PatchSource, table: ScoreTable
     ) -> Explanation:

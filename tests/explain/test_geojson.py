@@ -15,8 +15,7 @@ import torch
 
 from ips.annotations import write_geojson
 from ips.errors import PatchError
-from ips.explain.geojson import patch_features
-from ips.explain.table import write_patches
+from ips.explain.export import write_patches
 from ips.images import open_image
 from ips.patches import MemoryPatches, PatchSource, PatchSubset, open_patches
 from tests.explain.explained import explained
@@ -157,7 +156,7 @@ def test_patches_of_unknown_size_cannot_be_outlined() -> None:
     bag = MemoryPatches(torch.rand(6, 4), name="bag.h5")
     seen = explained(bag)
     with pytest.raises(PatchError, match=r"bag\.h5: the patch size is unknown"):
-        patch_features(seen)
+        seen.to_geojson()
 
 
 class TestTable:

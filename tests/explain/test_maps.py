@@ -71,7 +71,7 @@ class TestAttentionOfAllPatches:
         ready = predictor(method)
         net = ready.net
         assert isinstance(net, IPSNet)
-        seen = ready.explain(source)
+        seen = ready.predict(source)
         assert isinstance(net.aggregator, CrossAttentionTransformer | GatedAttention)
         with torch.no_grad():
             there = torch.ones(1, len(source), dtype=torch.bool)
@@ -101,7 +101,7 @@ class TestAttentionOfAllPatches:
         source, ready = Noise()[0][0], predictor("dps")
         net = ready.net
         assert isinstance(net, DPSNet)
-        seen = ready.explain(source)
+        seen = ready.predict(source)
         with torch.no_grad():
             scores = net.scores([source])[0]
         np.testing.assert_allclose(seen.all_attention["b"], scores.double().softmax(0), atol=1e-6)
@@ -110,19 +110,19 @@ class TestAttentionOfAllPatches:
 
     def test_skipped_patches_get_no_attention(self) -> None:
         ready = predictor(blank=4, skip_blank=True)
-        seen = ready.explain(Noise(4)[0][0])
+        seen = ready.predict(Noise(4)[0][0])
         for values in seen.all_attention.values():
             assert (values[:4] == 0).all()
             assert (values[4:] > 0).all()
             assert values.sum() == pytest.approx(1)
-        seen = ready.explain(Noise(SIDE * SIDE)[0][0])  # nothing tells these apart
+        seen = ready.predict(Noise(SIDE * SIDE)[0][0])  # nothing tells these apart
         np.testing.assert_allclose(seen.all_attention["a"], 1 / (SIDE * SIDE))
 
     @pytest.mark.parametrize("skip_blank", [False, True])
     @pytest.mark.parametrize("method", METHODS)
     def test_every_method_has_a_map(self, method: str, skip_blank: bool) -> None:
         source, _ = Noise()[0]
-        seen = predictor(method, skip_blank=skip_blank).explain(source)
+        seen = predictor(method, skip_blank=skip_blank).predict(source)
         for values in seen.all_attention.values():
             assert values.shape == (SIDE * SIDE,)
             assert values.sum() == pytest.approx(1, abs=1e-5)

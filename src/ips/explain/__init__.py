@@ -5,8 +5,7 @@
     explanation.py   Explanation: a prediction with the attention of all patches
     maps.py          attention of every patch, and as a raster over the image
     figures/         figures, which need matplotlib
-    export.py        all files of one explanation
-    table.py         CSV of all patches
+    export.py        all files of one explanation, among them a CSV of all patches
     geojson.py       patches as GeoJSON for QuPath
     map_tiff.py      the attention map as a pyramidal TIFF for slide viewers
     localisation.py  scores of an attention map against the true locations

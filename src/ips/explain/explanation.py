@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+import numpy as np
 from PIL import Image as PILImage
 
-from ips.explain.maps import Attention, AttentionMap, Floats, attention_map, mean_attention
+from ips.explain.maps import Attention, AttentionMap, Floats, attention_map
 from ips.models import Prediction
 from ips.patches import PatchSource
 
@@ -43,7 +44,8 @@ class Explanation(Prediction):
     @property
     def mean_attention(self) -> Floats:
         """``(N,)`` attention of every patch, the mean over tasks."""
-        return mean_attention(self.all_attention)
+        mean: Floats = np.mean(list(self.all_attention.values()), axis=0)
+        return mean
 
     @property
     def patch_scores(self) -> Floats | None:

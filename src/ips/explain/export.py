@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from ips.explain.figures.top_patches import draw_top_patches
 from ips.explain.geojson import patch_features
 from ips.explain.map_tiff import write_map_tiff
 from ips.explain.maps import image_area
-from ips.explain.table import write_patches
+from ips.files import atomic_path
 from ips.patches.features import split_address
 
 #: Endings of the files that `write_explanation` may write.
@@ -36,7 +37,6 @@ def write_explanation(
 
     Args:
         folder: existing folder to write into.
-        explanation: the explanation.
         stem: beginning of every file name; `ENDINGS` has the rest.
         top: number of patches in the gallery.
         task: task whose attention the TIFF shows; the mean over tasks by default.
@@ -70,6 +70,36 @@ def write_explanation(
         write_map_tiff(tiff, explanation.map(task), area=area, mpp=mpp, task=task)
         add(tiff)
     return written
+
+
+def write_patches(path: Path, explanation: Explanation) -> None:
+    """Write a CSV with a line per patch, in the order of the source, atomically.
+
+    Columns: ``index``; ``x``, ``y`` and ``extent`` in full-resolution pixels of the whole image;
+    ``attention``, the mean over tasks, and ``attention_TASK``; ``selected``, 1 for a selected
+    patch; ``probability_CLASS`` of the selected patches, if the model has a patch read-out.
+    """
+    source, attention = explanation.source, explanation.all_attention
+    scores, classes = explanation.patch_scores, explanation.patch_classes or ()
+    header = [
+        *("index", "x", "y", "extent", "attention"),
+        *(f"attention_{task}" for task in attention),
+        "selected",
+        *(f"probability_{name}" for name in classes),
+    ]
+    rank = {index: k for k, index in enumerate(explanation.indices.tolist())}
+    columns = [explanation.mean_attention, *attention.values()]
+    extent = "" if source.extent is None else source.extent
+    with atomic_path(path) as part, part.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        for index, (x, y) in enumerate(source.coords.tolist()):
+            k = rank.get(index)
+            probabilities = [""] * len(classes)
+            if k is not None and scores is not None:
+                probabilities = [f"{p:.6g}" for p in scores[k].tolist()]
+            values = [f"{float(column[index]):.9g}" for column in columns]
+            writer.writerow([index, x, y, extent, *values, int(k is not None), *probabilities])
 
 
 def omissions(explanation: Explanation, *, crop: bool = True) -> list[str]:

@@ -14,12 +14,10 @@ from ips.explain.colours import PALETTE, Colour, class_colours, rgb
 from ips.explain.explanation import Explanation
 from ips.explain.maps import image_area
 
-Feature = dict[str, Any]
-
 
 def patch_features(
     explanation: Explanation, *, all_patches: bool = False, crop: bool = True
-) -> Iterator[Feature]:
+) -> Iterator[dict[str, Any]]:
     """A GeoJSON feature for each selected patch, by descending attention.
 
     Args:
@@ -28,20 +26,13 @@ def patch_features(
         crop: count pixels from the corner of the scanned area, as QuPath does, where the file has
             one; otherwise from the corner of the whole image.
     """
-    source = explanation.source
-    if source.extent is None:
+    source, attention = explanation.source, explanation.all_attention
+    if (side := source.extent) is None:
         raise PatchError(
             f"{source.name}: the patch size is unknown, so patches cannot be outlined in GeoJSON: "
             "use a feature file that states its patch size, or the image itself"
         )
-    left, top, _, _ = image_area(source, crop=crop)
-    return _features(explanation, (left, top), source.extent, all_patches=all_patches)
-
-
-def _features(
-    explanation: Explanation, origin: tuple[int, int], side: int, *, all_patches: bool
-) -> Iterator[Feature]:
-    source, attention = explanation.source, explanation.all_attention
+    origin = image_area(source, crop=crop)[:2]
     indices = explanation.indices.tolist()
     rank = {index: k for k, index in enumerate(indices)}
     mean, scores = explanation.mean_attention, explanation.patch_scores
@@ -73,11 +64,11 @@ def _classifications(explanation: Explanation) -> list[dict[str, Any]]:
     """Name and colour of the class of each selected patch, as in the figures."""
     labels, names = explanation.patch_labels, explanation.patch_classes
     if labels is None or names is None:
-        return [{"name": "selected", "color": _bytes(rgb(PALETTE[0]))}] * len(explanation.indices)
+        return [_classification("selected", rgb(PALETTE[0]))] * len(explanation.indices)
     palette = class_colours([(labels, explanation.attention.tolist())])
     other = rgb(PALETTE[-1])
-    return [{"name": names[i], "color": _bytes(palette.get(i, other))} for i in labels]
+    return [_classification(names[i], palette.get(i, other)) for i in labels]
 
 
-def _bytes(colour: Colour) -> list[int]:
-    return [round(255 * part) for part in colour]
+def _classification(name: str, colour: Colour) -> dict[str, Any]:
+    return {"name": name, "color": [round(255 * part) for part in colour]}

@@ -66,8 +66,8 @@ def write_map_tiff(
                 photometric="minisblack",
                 compression="adobe_deflate",
                 subfiletype=int(number > 0),
-                resolution=None if resolution is None else [r / 2**number for r in resolution],
-                resolutionunit=None if resolution is None else "CENTIMETER",
+                resolution=resolution and [r / 2**number for r in resolution],
+                resolutionunit=resolution and "CENTIMETER",
                 description=json.dumps(about) if number == 0 else None,
                 metadata=None,
             )

@@ -17,7 +17,6 @@ from ips.models import Prediction
 from ips.patches import PatchSource
 
 Floats = npt.NDArray[np.float64]
-Ranks = npt.NDArray[np.float32]
 Attention = dict[str, Floats]
 
 _MAX_CELLS = 2**23  # 64 MB
@@ -46,21 +45,12 @@ def attention_from_logits(logits: Tensor, tasks: Sequence[str]) -> Attention:
 
 
 def attention_from_prediction(prediction: Prediction) -> Attention:
-    """Attention ``(N,)`` per task that is 0 but for the K selected patches.
-
-    For methods that do not score the other patches.
-    """
+    """Attention ``(N,)`` per task of a method that scores only the K selected patches."""
     attention: Attention = {}
     for task, values in prediction.task_attention.items():
         attention[task] = np.zeros(prediction.patches)
         attention[task][prediction.indices.numpy()] = values.detach().double().cpu().numpy()
     return attention
-
-
-def mean_attention(attention: Attention) -> Floats:
-    """``(N,)`` attention, the mean over tasks."""
-    mean: Floats = np.mean(list(attention.values()), axis=0)
-    return mean
 
 
 def relative_attention(attention: Floats, highest: float | None = None) -> Floats:
@@ -89,10 +79,7 @@ def attention_map(
 ) -> AttentionMap:
     """The mean attention of the patches over each cell, weighted by the area of their overlap.
 
-    Args:
-        source: the patches.
-        attention: ``(N,)`` attention of the patches.
-        max_cells: largest number of cells; a finer map gets larger cells.
+    A map of more than ``max_cells`` cells gets larger cells. ``attention`` is ``(N,)``.
     """
     if not len(source):
         raise PatchError(f"{source.name}: has no patches, so there is no attention map")
@@ -125,7 +112,7 @@ def attention_map(
     return AttentionMap(values.reshape(rows, columns), cell, (x, y))
 
 
-def percentiles(values: Floats) -> Ranks:
+def percentiles(values: Floats) -> npt.NDArray[np.float32]:
     """Ranks of the values from 0 to 1, so that a softmax over many patches becomes visible.
 
     The rank is the share of the values above 0 that are lower: 0 for the lowest value and 1 for
@@ -151,9 +138,7 @@ def values_at(values: Floats, shares: Sequence[float]) -> list[float]:
 def image_area(source: PatchSource, *, crop: bool = True) -> tuple[int, int, int, int]:
     """Left, top, width and height of the image in full-resolution pixels.
 
-    Args:
-        source: the patches.
-        crop: give the scanned area instead of the whole image, where the file has one.
+    With ``crop``, of the scanned area instead of the whole image, where the file has one.
     """
     part = source.parts[0]
     return part.area if crop or part.size is None else (0, 0, *part.size)

@@ -23,8 +23,7 @@ def boxes(view: Thumbnail, coords: Coords, *, extent: float, smallest: float = 0
         view: the thumbnail.
         coords: ``(K, 2)`` corners in full-resolution pixels.
         extent: side of a patch in full-resolution pixels.
-        smallest: smallest side of a box, so that a patch of a very large image can be seen. A
-            smaller box is enlarged around its centre.
+        smallest: smallest side of a box; a smaller one is enlarged around its centre.
     """
     side = max(extent * view.scale, smallest)
     centre = (coords + extent / 2 - np.array(view.offset)) * view.scale  # (K, 2)

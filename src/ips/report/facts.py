@@ -38,9 +38,9 @@ def setup(
         test: number of test images.
     """
     training = config.train
-    seeds = [f"training {training.seed}"]
+    seeds = f"training {training.seed}"
     if (seed := getattr(config.data, "seed", None)) is not None:
-        seeds.append(f"data {seed}")
+        seeds += f", data {seed}"
     schedule = (
         f"{counted(training.epochs, 'epoch')} in batches of {training.batch}, "
         f"learning rate {training.lr:g}, weight decay {training.weight_decay:g}, "
@@ -55,18 +55,13 @@ def setup(
         **model,
         "parameters": f"{parameters:,}",
         "training": schedule,
-        "seeds": ", ".join(seeds),
+        "seeds": seeds,
         "tasks": ", ".join(tasks),
     }
 
 
 def costs(log: dict[str, Floats], *, images: int) -> dict[str, str]:
-    """Time and memory of the training, as far as its log has them.
-
-    Args:
-        log: columns of ``metrics.csv``.
-        images: number of training images.
-    """
+    """Time and memory of the training on ``images`` images, as far as its log has them."""
     seconds = log.get("seconds", np.array([]))
     if not np.isfinite(seconds).any():
         return {}
@@ -91,9 +86,7 @@ def duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _patches(config: Config) -> str:

@@ -101,17 +101,10 @@ def _interval(value: float, variance: float, count: float) -> Interval:
 
 @dataclass(frozen=True)
 class Bin:
-    """Predictions of similar probability.
-
-    Attributes:
-        count: number of predictions.
-        share: share of all predictions.
-        probability: mean predicted probability.
-        fraction: fraction that is correct.
-    """
+    """Predictions of similar probability: their mean probability, and the fraction correct."""
 
     count: int
-    share: float
+    share: float  # of all predictions
     probability: float
     fraction: float
 
