@@ -42,12 +42,7 @@ def training_scores(log: dict[str, Floats]) -> dict[str, Floats]:
 
 
 def draw_curves(log: Path, path: Path) -> None:
-    """Draw a PNG of the training log.
-
-    Args:
-        log: CSV with columns ``epoch``, ``loss``, ``lr`` and a ``train_<task>`` per task.
-        path: PNG to write.
-    """
+    """Draw the training log, a CSV with ``epoch``, ``loss``, ``lr``, ``train_<task>``, as a PNG."""
     columns = read_log(log, required=["epoch", "loss", "lr"])
     if not columns:
         raise RunError(f"{log}: has no epochs, so there are no curves to draw")

@@ -56,7 +56,6 @@ class Picture:
 
     @property
     def strength(self) -> Floats:
-        """``(k,)`` attention from 0 to 1."""
         return relative_attention(self.attention)
 
     def number_spots(self) -> list[tuple[float, float]]:

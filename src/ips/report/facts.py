@@ -28,14 +28,9 @@ def counted(count: int, word: str) -> str:
 def setup(
     config: Config, *, model: Mapping[str, str], parameters: int, train: int, test: int
 ) -> dict[str, str]:
-    """What was trained, on what and how.
+    """What was trained, on what and how; ``train`` and ``test`` are numbers of images.
 
-    Args:
-        config: configuration of the run.
-        model: description of the model, see `ips.models.Net.describe`.
-        parameters: number of trainable parameters.
-        train: number of training images.
-        test: number of test images.
+    For ``model``, its description, see `ips.models.Net.describe`.
     """
     training = config.train
     seeds = f"training {training.seed}"

@@ -31,13 +31,10 @@ class ReportContent:
     """What a report shows.
 
     Attributes:
-        name: name of the run.
-        config: configuration of the run.
         model: description of the model, see `ips.models.Net.describe`.
         parameters: number of trainable parameters.
         train_images: number of training images.
         log: path of ``metrics.csv``.
-        predictions: predictions for the test images.
         best: numbers of correct images to show.
         worst: numbers of wrong images to show.
         pictures: pictures of these images by number; none for images that consist of features.

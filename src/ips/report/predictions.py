@@ -107,10 +107,8 @@ def write_predictions(path: Path, predictions: TestPredictions) -> None:
         writer.writerow(_COLUMNS)
         for number, image in enumerate(predictions.images):
             for task in predictions.tasks:
-                rows = zip(
-                    task.classes, task.labels[number], task.probabilities[number], strict=True
-                )
-                for name, label, p in rows:
+                labels, probabilities = task.labels[number], task.probabilities[number]
+                for name, label, p in zip(task.classes, labels, probabilities, strict=True):
                     # A float32 has nine significant digits.
                     writer.writerow([number, image, task.name, name, int(label), f"{p:.9g}"])
 

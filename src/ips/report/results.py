@@ -93,27 +93,16 @@ def task_scores(task: TaskPredictions, *, first: str | None) -> list[Score]:
                 Score("auc", "AUC, mean over labels", auc(task.probabilities, labels), 0.5),
             ]
         case "binary":
-            area = auc(task.probabilities[:, 1:], labels[:, 1:])
-            scores = [
-                Score("auc", "AUC", area, 0.5),
-                Score("accuracy", "accuracy", accuracy, majority),
-            ]
+            area = Score("auc", "AUC", auc(task.probabilities[:, 1:], labels[:, 1:]), 0.5)
+            scores = [area, Score("accuracy", "accuracy", accuracy, majority)]
         case _:
-            area = auc(task.probabilities, labels)
-            scores = [
-                Score("accuracy", "accuracy", accuracy, majority),
-                Score("auc", "AUC, mean over classes", area, 0.5),
-            ]
+            area = Score("auc", "AUC, mean over classes", auc(task.probabilities, labels), 0.5)
+            scores = [Score("accuracy", "accuracy", accuracy, majority), area]
     return sorted(scores, key=lambda score: score.key != first)
 
 
 def task_results(task: TaskPredictions, *, metric: str | None) -> TaskResults:
-    """Scores, confusions or labels, the ROC curve of two classes, and calibration.
-
-    Args:
-        task: predictions of the task.
-        metric: metric of the config; it is the first of the scores.
-    """
+    """Scores, that of the config first, confusions or labels, ROC curve, and calibration."""
     confusion, table, figures = None, None, [_reliability(task)]
     if task.kind == "multilabel":
         table = _labels(task)

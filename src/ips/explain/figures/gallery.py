@@ -81,12 +81,7 @@ class TopPatches:
 def read_pixels(
     patches: Sequence[TopPatch], *, source: Callable[[int], PatchSource]
 ) -> list[Pixels]:
-    """Read the pixels ``(C, h, w)`` of patches; each image is opened once.
-
-    Args:
-        patches: patches in any order.
-        source: function that gives the patches of an image by its number.
-    """
+    """Read the pixels ``(C, h, w)`` of patches; ``source`` opens an image, once, by its number."""
     pixels: dict[TopPatch, Pixels] = {}
     for number in sorted({patch.number for patch in patches}):
         here = [patch for patch in patches if patch.number == number]
@@ -101,14 +96,7 @@ def read_pixels(
 def draw_gallery(
     path: Path, patches: Sequence[TopPatch], *, pixels: Sequence[Pixels], title: str
 ) -> None:
-    """Draw a PNG of patches, row by row, with their attention and the names of their images.
-
-    Args:
-        path: PNG to write.
-        patches: patches by descending attention.
-        pixels: ``(C, h, w)`` uint8 of each patch.
-        title: title of the figure.
-    """
+    """Draw a PNG of patches by descending attention, given with their ``(C, h, w)`` pixels."""
     if not patches:
         raise PatchError(f"{path}: there are no patches to show: give at least one")
     captions = [[f"{100 * patch.attention:.1f} %", _fitted(patch.name)] for patch in patches]
