@@ -15,9 +15,8 @@ from safetensors.torch import load_file
 from ips.config_io import parse_config, read_yaml
 from ips.errors import ConfigError, IPSError, RunError
 from ips.models import LOADS, IPSNet
-from ips.training import build_data, build_model, build_tasks, evaluate, load_model, resolve, train
-from ips.training.loading import collate
-from ips.training.module import Learner
+from ips.training import build_data, build_model, evaluate, load_model, resolve, train
+from ips.training.module import Learner, read_batch
 from tests.training.tiny import tiny
 
 CONSOLE = Console(quiet=True)
@@ -136,7 +135,7 @@ def test_the_loading_strategies_give_the_same_loss() -> None:
     for load in LOADS:
         torch.manual_seed(0)
         net = build_model(config)
-        sources, labels = collate([data.train[i] for i in range(4)], load=load)
+        sources, labels = read_batch(data.train, range(4), load=load)
         assert isinstance(net, IPSNet)
         chosen = net.select(sources, load=load, seed=3)
         torch.manual_seed(1)  # dropout
@@ -206,9 +205,9 @@ def test_a_warm_up_as_long_as_the_run_is_refused(tmp_path: Path) -> None:
 
 def test_scores_have_no_rounding_of_float32() -> None:
     config = tiny()
-    tasks = build_tasks(config.tasks)
-    net = build_model(resolve(config, build_data(config)))
-    learner = Learner(net, tasks, load="eager", lr=1, weight_decay=0, warmup=0, seed=0)
+    config = resolve(config, build_data(config))
+    learner = Learner(build_model(config), config)
+    tasks = learner.tasks
     learner.on_test_epoch_start()
     logits = torch.eye(10).repeat(40, 1)  # (400, 10)
     labels = logits.argmax(dim=1)

@@ -11,7 +11,7 @@ from PIL import Image
 from ips.config_io import parse_config
 from ips.predictor import Predictor, load
 from ips.training import build_model
-from ips.training.store import save_model
+from ips.training.folder import save_model
 from ips.viewer import find_images
 from tests.viewer.opening import Served, opened, settled
 from tests.viewer.viewer_files import CONFIG, NASTY, picture

@@ -20,7 +20,7 @@ from ips.cli.app import app as command
 from ips.errors import DataError, ImageError
 from ips.explain import Explanation
 from ips.predictor import Predictor, load
-from ips.training.store import save_model
+from ips.training.folder import save_model
 from ips.viewer import Library, find_images, renderer
 from tests.viewer.asking import ask
 from tests.viewer.opening import Served, opened, settled

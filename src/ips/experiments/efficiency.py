@@ -21,8 +21,7 @@ from ips.bench.timing import Clock
 from ips.config import Config, RoadSignsConfig, TrafficSignsConfig
 from ips.config_io import parse_config
 from ips.training import build_data, build_model, build_tasks, resolve
-from ips.training.loading import collate
-from ips.training.module import freeze_norms, total_loss
+from ips.training.module import freeze_norms, read_batch, total_loss
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def measure_here(values: dict[str, Any], steps: int) -> Cost:
     def run() -> None:
         for step in range(steps):
             indices = [(step * batch + b) % len(data.train) for b in range(batch)]
-            sources, labels = collate([data.train[i] for i in indices], load=load)
+            sources, labels = read_batch(data.train, indices, load=load)
             labels = {name: label.to(device) for name, label in labels.items()}
             if load == "eager":  # copied before the clock starts
                 sources = net.preload(sources)

@@ -11,8 +11,8 @@ import torch
 
 from ips.errors import ConfigError
 from ips.nn import ENCODERS, ResNet, build_encoder
+from ips.training.folder import save_weights
 from ips.training.harness import Precision
-from ips.training.store import save_weights
 
 Optimizer = Literal["lars", "adamw"]
 

@@ -16,8 +16,8 @@ from ips.report.snapshots import Snapshot, append_snapshot, read_snapshots
 from ips.selection import Selection
 from ips.training import RunFolder
 from ips.training.data import Data
+from ips.training.folder import TrainedModel
 from ips.training.module import BatchObserver
-from ips.training.store import TrainedModel
 
 _IMAGES = 4  # test images in the figure of attention
 

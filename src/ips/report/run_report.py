@@ -25,7 +25,7 @@ from ips.selection import Selection
 from ips.training import RunFolder, build_data
 from ips.training import run as training
 from ips.training.data import Data
-from ips.training.store import TrainedModel
+from ips.training.folder import TrainedModel
 
 
 def write_run_report(

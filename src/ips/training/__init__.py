@@ -6,11 +6,9 @@ require("lightning", "rich", "torchmetrics")
 
 from ips.tasks import Task, build_tasks
 from ips.training.data import Data, build_data, open_source
-from ips.training.folder import RunFolder
-from ips.training.model import build_model
-from ips.training.resolve import resolve
+from ips.training.folder import RunFolder, TrainedModel, load_model, save_model
+from ips.training.model import build_model, resolve
 from ips.training.run import Evaluation, evaluate, train
-from ips.training.store import TrainedModel, load_model, save_model
 
 __all__ = [
     "Data",

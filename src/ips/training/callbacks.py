@@ -20,11 +20,7 @@ from ips.files import atomic_path, write_text
 
 
 class Bar(Callback):
-    """One progress bar over all steps of a run, or of a test.
-
-    Args:
-        progress: rich progress display; if it is shown already, it gets one more bar.
-    """
+    """One progress bar over all steps of a run, or of a test; added to a display shown already."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -39,26 +35,21 @@ class Bar(Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, learner: L.LightningModule, outputs: Any, *args: Any
     ) -> None:
-        """Advance by one step."""
         note = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
         if outputs is not None:
             note += f"  loss {float(outputs['loss']):.3f}"
         self._progress.update(self._task, completed=trainer.global_step, note=note)
 
     def on_test_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
-        """Show the bar of a test."""
         self._start(trainer, "testing ", total=int(sum(trainer.num_test_batches)), note="")
 
     def on_test_batch_end(self, trainer: L.Trainer, *args: Any) -> None:
-        """Advance by one batch."""
         self._progress.advance(self._task)
 
     def teardown(self, trainer: L.Trainer, learner: L.LightningModule, stage: str) -> None:
-        """Remove the bar."""
         self._stop()
 
     def on_exception(self, *args: Any) -> None:
-        """Remove the bar when the run ends early."""
         self._stop()
 
     def _start(self, trainer: L.Trainer, description: str, **values: Any) -> None:
@@ -86,7 +77,6 @@ class MetricsFile(Callback):
         self._start = 0.0
 
     def on_train_epoch_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
-        """Start the clock."""
         self._start = time.monotonic()
 
     def on_train_epoch_end(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
@@ -152,7 +142,6 @@ class StopOtherDevices(Callback):
     def on_exception(
         self, trainer: L.Trainer, learner: L.LightningModule, exception: BaseException
     ) -> None:
-        """Kill the processes that this one has launched."""
         kill = getattr(trainer.strategy.launcher, "kill", None)
         if kill is not None and trainer.is_global_zero:
             kill(signal.SIGKILL)

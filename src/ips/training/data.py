@@ -68,7 +68,6 @@ class Sampled:
         return sampled(source, self.count, seed=self.seed), labels
 
     def set_epoch(self, epoch: int) -> None:
-        """Pass the number of the epoch on."""
         set_epoch(self.data, epoch)
 
 
@@ -89,16 +88,32 @@ def build_data(config: Config) -> Data:
 
 
 def _build(config: Config) -> Data:
+    patches = config.patches
+    stride = patches.stride or patches.size
+    options: dict[str, Any] = {"patch_size": patches.size, "stride": stride, "edge": patches.edge}
     match config.data:
         case MegapixelMNISTConfig() as data:
             _check_labels(config, megapixel_mnist.TASKS)
-            return _megapixel_mnist(data, config.patches)
+            if data.folder is not None:
+                saved = partial(SavedMegapixelMNIST, data.folder, **options)
+                return Data(train=saved(split="train"), test=saved(split="test"))
+            options |= {"noise": data.noise, "digits": data.digits}
+            make = partial(megapixel_mnist.MegapixelMNIST, data.side, seed=data.seed, **options)
+            train = make(count=data.train, split="train", fresh=data.fresh)
+            return Data(train=train, test=make(count=data.test, split="test"))
         case RoadSignsConfig() as data:
             _check_labels(config, road_signs.TASKS)
-            return _road_signs(data, config.patches)
+            options |= {"width": data.width, "height": data.height}
+            draw = partial(road_signs.RoadSigns, seed=data.seed, **options)
+            scenes = draw(count=data.train, split="train", fresh=data.fresh)
+            test = draw(count=data.test, split="test")
+            return Data(train=scenes, test=test, names={"sign": road_signs.NAMES})
         case TrafficSignsConfig() as data:
             _check_labels(config, traffic_signs.TASKS)
-            return _traffic_signs(data, config.patches)
+            signs = partial(traffic_signs.TrafficSigns, data.folder, seed=data.seed, **options)
+            photos = signs(split="train", augment=data.augment)
+            names = {"sign": traffic_signs.NAMES}
+            return Data(train=photos, test=signs(split="test"), names=names)
         case TableConfig() as data:
             return _table(data, config)
 
@@ -116,46 +131,6 @@ def _check_labels(config: Config, labels: Mapping[str, tuple[str, int]]) -> None
                 f"tasks.{name}: kind={task.kind} with classes={task.classes}, but this label of "
                 f"{config.data.kind} needs kind={kind} with classes={classes}"
             )
-
-
-def _megapixel_mnist(data: MegapixelMNISTConfig, patches: PatchesConfig) -> Data:
-    if data.folder is not None:
-        saved = partial(SavedMegapixelMNIST, data.folder, **_grid(patches))
-        return Data(train=saved(split="train"), test=saved(split="test"))
-    make = partial(
-        megapixel_mnist.MegapixelMNIST,
-        data.side,
-        seed=data.seed,
-        noise=data.noise,
-        digits=data.digits,
-        **_grid(patches),
-    )
-    train = make(count=data.train, split="train", fresh=data.fresh)
-    return Data(train=train, test=make(count=data.test, split="test"))
-
-
-def _road_signs(data: RoadSignsConfig, patches: PatchesConfig) -> Data:
-    make = partial(
-        road_signs.RoadSigns,
-        width=data.width,
-        height=data.height,
-        seed=data.seed,
-        **_grid(patches),
-    )
-    train = make(count=data.train, split="train", fresh=data.fresh)
-    test = make(count=data.test, split="test")
-    return Data(train=train, test=test, names={"sign": road_signs.NAMES})
-
-
-def _traffic_signs(data: TrafficSignsConfig, patches: PatchesConfig) -> Data:
-    make = partial(traffic_signs.TrafficSigns, data.folder, seed=data.seed, **_grid(patches))
-    train = make(split="train", augment=data.augment)
-    return Data(train=train, test=make(split="test"), names={"sign": traffic_signs.NAMES})
-
-
-def _grid(patches: PatchesConfig) -> dict[str, Any]:
-    stride = patches.stride or patches.size
-    return {"patch_size": patches.size, "stride": stride, "edge": patches.edge}
 
 
 def _table(data: TableConfig, config: Config) -> Data:

@@ -1,4 +1,4 @@
-"""The files in a run folder of training or pretraining.
+"""The files in a run folder of training or pretraining; save and load the trained model.
 
 config.yaml          all settings, resolved
 metrics.csv          one row per epoch
@@ -15,11 +15,22 @@ encoder.safetensors  the pretrained encoder, with its config in the header
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from ips.config import Config
+from ips.config_io import parse_saved_config
 from ips.errors import RunError
+from ips.files import atomic_path
+from ips.models import Net
+from ips.training.model import build_model
 
 
 class RunFolder:
@@ -59,3 +70,53 @@ class RunFolder:
                 f"{self.path}: was started with other settings ({settings}): resume with those in "
                 f"{self.config.name}, or give another --run"
             )
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A trained model in evaluation mode, and the resolved config it was trained with."""
+
+    net: Net
+    config: Config
+
+
+def save_model(net: Net, config: Config, path: Path) -> None:
+    """Write the weights of a model with its config in the header."""
+    save_weights(net, path, config=config.model_dump(mode="json"))
+
+
+def save_weights(module: nn.Module, path: Path, *, config: Mapping[str, Any]) -> None:
+    """Write the weights of a module as safetensors, with ``config`` as JSON in the header."""
+    tensors = {name: t.detach().cpu().contiguous() for name, t in module.state_dict().items()}
+    with atomic_path(path) as part:
+        save_file(tensors, part, metadata={"config": json.dumps(config)})
+
+
+def load_model(run: Path) -> TrainedModel:
+    """Load the trained model of a run folder."""
+    folder = RunFolder(Path(run))
+    if not folder.path.is_dir():
+        raise RunError(f"{run}: there is no such run folder")
+    if not folder.model.is_file():
+        unfinished = "the run is unfinished: continue it with `ips train --resume`"
+        hint = unfinished if folder.checkpoint.is_file() else "this is not a run folder"
+        raise RunError(f"{folder.path}: no {folder.model.name} in it: {hint}")
+    try:
+        with safe_open(folder.model, framework="pt") as file:
+            header = file.metadata() or {}
+        state = load_file(folder.model)
+    except (SafetensorError, OSError) as error:
+        raise RunError(f"{folder.model}: damaged ({error}); train the run again") from error
+    if "config" not in header:
+        raise RunError(f"{folder.model}: has no config in its header, so it was not written by ips")
+    config = parse_saved_config(json.loads(header["config"]), source=str(folder.model))
+    # The trained weights replace the pretrained ones, whose file may be gone.
+    start = config.encoder.model_copy(update={"weights": Path("none")})
+    net = build_model(config.model_copy(update={"encoder": start}))
+    try:
+        net.load_state_dict(state)
+    except RuntimeError as error:
+        raise RunError(
+            f"{folder.model}: its weights do not fit its config; train the run again"
+        ) from error
+    return TrainedModel(net.eval(), config)

@@ -28,11 +28,7 @@ Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
 
 
 class BaseLearner(L.LightningModule):
-    """Base class of the training step of a network; subclasses also have ``epoch_metrics``.
-
-    Args:
-        seed: random seed of all steps.
-    """
+    """Base class of the training step of a network, with the random seed of all steps."""
 
     def __init__(self, *, seed: int) -> None:
         super().__init__()
@@ -81,10 +77,7 @@ def fit(
     Args:
         learner: training step; its ``epoch_metrics`` are written to ``metrics.csv``.
         batches: asked for a new train loader in every epoch.
-        folder: run folder.
         progress: progress bar, started here unless it is already shown.
-        epochs: number of epochs.
-        precision: floating-point precision.
         devices: number of GPUs, or of processes without a GPU.
         gradient_clip: maximum norm of the gradient; None for no limit.
         logger: further logger of the epoch metrics.
@@ -176,7 +169,6 @@ def make_loader(
         read: reads the batch with the given item numbers; must be picklable if there are workers.
         order: item numbers of an epoch, in order.
         batch: number of items per batch.
-        workers: number of worker processes.
         pin_memory: copy batches to pinned memory, for a faster transfer to a GPU.
     """
     return _Loader(

@@ -1,9 +1,10 @@
-"""The model of a config."""
+"""The model of a config, and the settings that only the data knows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -22,14 +23,54 @@ from ips.nn import (
     ResNet,
     build_encoder,
 )
+from ips.nn.weights import is_name, normalisation
 from ips.tasks import Task, build_tasks
+from ips.training.data import Data
 
 _RANDOM = ("rps", "deepmil", "deepmil-plus")  # methods that draw patches at random, or use all
 
 
+def resolve(config: Config, data: Data) -> Config:
+    """A copy of ``config`` with the settings of the data filled in, to build a model from."""
+    shape = data.train[0][0].shape
+    encoder = config.encoder
+    if (encoder.name == "projector") != (len(shape) == 1):
+        kind = "features" if len(shape) == 1 else "pixels"
+        raise ConfigError(
+            f"encoder.name={encoder.name} but the data are {kind}: use projector for stored "
+            "features and another encoder for images"
+        )
+    if encoder.inputs not in (None, shape[0]):
+        raise ConfigError(f"encoder.inputs={encoder.inputs} but a patch of the data has {shape[0]}")
+    # Not checked when a config is read, so that older runs can still be opened.
+    warmup, epochs = config.train.warmup_epochs, config.train.epochs
+    if warmup >= epochs:
+        raise ConfigError(
+            f"train.warmup={warmup:g} with train.epochs={epochs}: use fewer warm-up epochs than "
+            "epochs"
+        )
+    tasks = {
+        name: task.model_copy(update={"names": task.names or data.names.get(name)})
+        for name, task in config.tasks.items()
+    }
+    paths = {name: value.resolve() for name, value in config.data if isinstance(value, Path)}
+    update: dict[str, Any] = {"inputs": shape[0]}
+    if encoder.weights is not None and not is_name(encoder.weights):
+        update["weights"] = encoder.weights.resolve()
+    if ":" not in encoder.name:  # a timm model brings its own normalisation
+        mean, std = normalisation(encoder.weights)
+        update |= {"mean": encoder.mean or mean, "std": encoder.std or std}
+    return config.model_copy(
+        update={
+            "data": config.data.model_copy(update=paths),
+            "encoder": encoder.model_copy(update=update),
+            "tasks": tasks,
+        }
+    )
+
+
 def build_model(config: Config) -> Net:
     """Build the model that a resolved config describes, with its initial weights."""
-    select = config.select
     # the CNN gets the position as an additional channel of the image
     built = _encoder(config, extra=int(config.method == "cnn" and config.aggregate.position))
     encoder, dim = built.net, built.dim
@@ -45,14 +86,15 @@ def build_model(config: Config) -> Net:
     }
     if config.method == "cnn":
         assert isinstance(encoder, ResNet)
-        return CNN(encoder, heads, keep=select.keep, scale=config.cnn.scale, **common)
+        return CNN(encoder, heads, keep=config.select.keep, scale=config.cnn.scale, **common)
     common |= {"readout": _readout(config, dim, tasks), "slice_size": config.train.slice}
     if config.method == "dps":
         return _dps(config, encoder, dim, heads, common)
+    select, topmil = config.select, config.method == "topmil"
     ips: type[SelectingNet] = IPSNet if config.method.startswith("ips") else SelectingNet
-    return (TopMIL if config.method == "topmil" else ips)(
+    return (TopMIL if topmil else ips)(
         encoder,
-        None if config.method == "topmil" else _aggregator(config, dim),
+        None if topmil else _aggregator(config, dim),
         heads,
         keep=select.keep,
         chunk=select.chunk,

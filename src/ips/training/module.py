@@ -1,29 +1,66 @@
-"""The training and test step of a model.
+"""The batches, the training step and the test step of a model.
 
-Letters: B images, K patches kept.
+Letters: B images.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import lightning as L
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
+from ips.config import Config
 from ips.models import Load, Net, Output
-from ips.patches import PatchSource
+from ips.patches import PatchSource, in_memory
 from ips.selection import Selection
-from ips.tasks import Task
-from ips.training.harness import BaseLearner
-from ips.training.loading import Batch
-from ips.training.schedule import learning_rate_factor
+from ips.tasks import Task, build_tasks
+from ips.training.data import Data, DataSet, set_epoch
+from ips.training.harness import BaseLearner, make_loader
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
+Batch = tuple[list[PatchSource], dict[str, Tensor]]
 #: Receives the images of a batch, the model's output and the patches it rests on.
 BatchObserver = Callable[[Sequence[PatchSource], Output, Selection], None]
+
+
+class Batches(L.LightningDataModule):
+    """Training batches in random order, test batches in the order of the data set."""
+
+    def __init__(self, config: Config, data: Data) -> None:
+        super().__init__()
+        self.config, self.data = config, data
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        """The batches of the trainer's current epoch; Lightning calls this in every epoch."""
+        assert self.trainer is not None
+        data, epoch = self.data.train, self.trainer.current_epoch
+        set_epoch(data, epoch)
+        generator = torch.Generator().manual_seed(self.config.train.seed * 1_000_003 + epoch)
+        return self._loader(data, torch.randperm(len(data), generator=generator).tolist())
+
+    def test_dataloader(self) -> DataLoader[Any]:
+        return self._loader(self.data.test, range(len(self.data.test)))
+
+    def _loader(self, data: DataSet, order: Sequence[int]) -> DataLoader[Any]:
+        read = partial(read_batch, data, load=self.config.select.load)
+        train = self.config.train
+        return make_loader(read, order, batch=train.batch, workers=train.workers)
+
+
+def read_batch(data: DataSet, numbers: Sequence[int], *, load: Load) -> Batch:
+    """The B images with these numbers; their pixels are read here if ``load`` is eager."""
+    items = [data[number] for number in numbers]
+    sources = [in_memory(source) if load == "eager" else source for source, _ in items]
+    labels = {task: torch.stack([labels[task] for _, labels in items]) for task in items[0][1]}
+    return sources, labels
 
 
 def freeze_norms(encoder: nn.Module) -> None:
@@ -46,37 +83,34 @@ def total_loss(
     return loss
 
 
+def learning_rate_factor(step: int, *, warmup: int, total: int) -> float:
+    """Share of the peak learning rate at ``step`` of ``total`` (Appendix D.1).
+
+    Linear warm-up, then cosine decay to a thousandth. The first step is number 0, and both parts
+    count it as done, as the authors' code does.
+
+    >>> [round(learning_rate_factor(s, warmup=2, total=10), 3) for s in (0, 1, 2, 6, 9)]
+    [0.5, 1.0, 0.962, 0.309, 0.001]
+    """
+    if step < warmup:
+        return (step + 1) / warmup
+    progress = min((step + 1 - warmup) / max(total - warmup, 1), 1.0)
+    return 0.001 + 0.999 * 0.5 * (1 + math.cos(math.pi * progress))
+
+
 class Learner(BaseLearner):
     """Trains a model on the labels of its tasks (Algorithm 1).
 
     Args:
         net: the model.
-        tasks: tasks in the order of the model's heads.
-        load: which part of a batch is in memory at a time.
-        lr, weight_decay: learning rate and weight decay of AdamW.
-        warmup: epochs of linear warm-up.
-        seed: random seed of dropout and of the order of patches.
-        freeze_norm: keep the encoder's BatchNorms in evaluation mode.
+        config: its resolved config.
         observer: called with every batch of a test.
     """
 
-    def __init__(
-        self,
-        net: Net,
-        tasks: Mapping[str, Task],
-        *,
-        load: Load,
-        lr: float,
-        weight_decay: float,
-        warmup: float,
-        seed: int,
-        freeze_norm: bool = False,
-        observer: BatchObserver | None = None,
-    ) -> None:
-        super().__init__(seed=seed)
-        self.net, self.tasks = net, dict(tasks)
-        self.load, self.lr, self.weight_decay = load, lr, weight_decay
-        self.warmup, self.freeze_norm, self.observer = warmup, freeze_norm, observer
+    def __init__(self, net: Net, config: Config, *, observer: BatchObserver | None = None) -> None:
+        super().__init__(seed=config.train.seed)
+        self.net, self.config, self.observer = net, config, observer
+        self.tasks = build_tasks(config.tasks)
         # A plain dict, so that the metrics stay out of the state_dict.
         self.metrics: dict[str, Metric] = {}
         self.losses: list[Tensor] = []
@@ -84,34 +118,33 @@ class Learner(BaseLearner):
     def on_train_epoch_start(self) -> None:
         """Reset the metrics, and freeze the BatchNorms that Lightning put into training mode."""
         self._reset()
-        if self.freeze_norm:
+        if self.config.encoder.freeze_norm:
             freeze_norms(self.net.encoder)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Loss of a batch."""
         sources, labels = batch
         self.seed_step()
         output = self.net.forward_train(
             sources,
-            load=self.load,
+            load=self.config.select.load,
             seed=self.seed + self.global_step,
             progress=self.global_step / self.trainer.estimated_stepping_batches,
         )
         loss = total_loss(self.net, self.tasks, output, labels)
-        hint = f"lower train.lr={self.lr}, or look for broken images or labels"
+        hint = f"lower train.lr={self.config.train.lr}, or look for broken images or labels"
         self.check_finite(loss, hint=hint)
         self._update(output, labels)
         self.losses.append(loss.detach())
         return loss
 
     def on_test_epoch_start(self) -> None:
-        """Reset the metrics."""
         self._reset()
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
         """Add a batch to the metrics; each patch is embedded once."""
         sources, labels = batch
-        output, selection = self.net.forward_eval(sources, load=self.load, seed=self.seed)
+        load = self.config.select.load
+        output, selection = self.net.forward_eval(sources, load=load, seed=self.seed)
         if self.observer is not None:
             self.observer(sources, output, selection)
         self._update(output, labels)
@@ -122,18 +155,16 @@ class Learner(BaseLearner):
         return {name: round(float(m.compute()), 6) for name, m in self.metrics.items()}
 
     def epoch_metrics(self) -> dict[str, float]:
-        """Mean loss, and score of each task on the training images."""
         loss = float(torch.stack(self.losses).mean())
         return {"loss": loss} | {f"train_{task}": score for task, score in self.scores().items()}
 
     def configure_optimizers(self) -> Any:
-        """AdamW with linear warm-up and cosine decay."""
+        train = self.config.train
         optimizer = torch.optim.AdamW(
-            self.net.parameters(), lr=self.lr, weight_decay=self.weight_decay
+            self.net.parameters(), lr=train.lr, weight_decay=train.weight_decay
         )
-        total, epochs = int(self.trainer.estimated_stepping_batches), self.trainer.max_epochs
-        assert epochs is not None
-        warmup = min(round(self.warmup * total / epochs), total)
+        total = int(self.trainer.estimated_stepping_batches)
+        warmup = min(round(train.warmup_epochs * total / train.epochs), total)
         return self.scheduled(
             optimizer, lambda step: learning_rate_factor(step, warmup=warmup, total=total)
         )

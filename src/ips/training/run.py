@@ -20,15 +20,11 @@ from ips.config_io import parse_saved_config, read_yaml, write_yaml
 from ips.files import write_text
 from ips.models import Net
 from ips.progress import progress_bar
-from ips.tasks import build_tasks
 from ips.training import harness
 from ips.training.data import Data, build_data
-from ips.training.folder import RunFolder
-from ips.training.loading import Batches
-from ips.training.model import build_model
-from ips.training.module import BatchObserver, Learner
-from ips.training.resolve import resolve
-from ips.training.store import TrainedModel, load_model, save_model
+from ips.training.folder import RunFolder, TrainedModel, load_model, save_model
+from ips.training.model import build_model, resolve
+from ips.training.module import Batches, BatchObserver, Learner
 
 # Settings that may differ in a resumed run, since they do not change what is learnt.
 _FREE = ("train.workers", "select.load", "select.compile", "patches.slide_mpp")
@@ -71,10 +67,7 @@ def train(
     the same weights as an uninterrupted one.
 
     Args:
-        config: settings.
-        run: path of the run folder.
         resume: continue the run in the folder, if there is one.
-        console: console for the progress bar.
         data: data sets, if they are built already.
         progress: progress display that gets a bar for this run, instead of ``console``.
         watch: callback that receives the number of finished epochs and the model.
@@ -93,8 +86,8 @@ def train(
     run.mkdir(parents=True, exist_ok=True)
     write_yaml(config.model_dump(mode="json"), folder.config)
     harness.fit(
-        _learner(net, config),
-        _batches(config, data),
+        Learner(net, config),
+        Batches(config, data),
         folder,
         progress=progress or progress_bar(console),
         epochs=config.train.epochs,
@@ -120,8 +113,6 @@ def evaluate(
     """Score the model of a run on its test images, and write ``test.json``.
 
     Args:
-        run: path of the run folder.
-        console: console for the progress bar.
         model: the model, if it is in memory already; otherwise that of the run is loaded.
         data: data sets, if they are built already.
         progress: progress display that gets a bar for this test, instead of ``console``.
@@ -129,10 +120,10 @@ def evaluate(
     """
     run = Path(run)
     model = model or load_model(run)
-    learner = _learner(model.net, model.config, observer=observer)
+    learner = Learner(model.net, model.config, observer=observer)
     harness.test(
         learner,
-        _batches(model.config, data or build_data(model.config)),
+        Batches(model.config, data or build_data(model.config)),
         progress=progress or progress_bar(console),
         precision=model.config.train.precision,
     )
@@ -156,34 +147,9 @@ def _flat_settings(config: Config) -> dict[str, Any]:
     return {key: value for key, value in flat.items() if key not in _FREE}
 
 
-def _learner(net: Net, config: Config, *, observer: BatchObserver | None = None) -> Learner:
-    return Learner(
-        net,
-        build_tasks(config.tasks),
-        load=config.select.load,
-        lr=config.train.lr,
-        weight_decay=config.train.weight_decay,
-        warmup=config.train.warmup_epochs,
-        seed=config.train.seed,
-        freeze_norm=config.encoder.freeze_norm,
-        observer=observer,
-    )
-
-
 def _watcher(watch: Callable[[int, Net], None]) -> LambdaCallback:
     def on_train_epoch_end(trainer: L.Trainer, learner: L.LightningModule) -> None:
         assert isinstance(learner, Learner)
         watch(trainer.current_epoch + 1, learner.net)
 
     return LambdaCallback(on_train_epoch_end=on_train_epoch_end)
-
-
-def _batches(config: Config, data: Data) -> Batches:
-    return Batches(
-        data.train,
-        data.test,
-        batch=config.train.batch,
-        load=config.select.load,
-        seed=config.train.seed,
-        workers=config.train.workers,
-    )

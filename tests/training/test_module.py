@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ips.training.schedule import learning_rate_factor
+from ips.training.module import learning_rate_factor
 
 
 def test_warm_up_is_linear_and_ends_at_the_peak() -> None:
