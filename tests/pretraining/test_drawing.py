@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -38,9 +39,9 @@ def places(path: Path, coords: object, **notes: int) -> None:
 
 
 def reader(paths: list[Path], *, per_slide: int = 100, skip_blank: bool = True) -> Reader:
-    slides = collect(paths, OPEN).slides
-    draws = draw(slides, per_slide=per_slide, seed=0, epoch=0)
-    return Reader(slides, OPEN, draws, seed=0, skip_blank=skip_blank)
+    found = collect(paths, OPEN)
+    draws = draw(found.slides, per_slide=per_slide, seed=0, epoch=0)
+    return Reader(found, draws, seed=0, skip_blank=skip_blank)
 
 
 class TestFiles:
@@ -139,7 +140,7 @@ class TestReader:
         assert batch.shape == (32, 3, 8, 8)
         assert batch.dtype == torch.uint8
         for pixels, (slide, patch) in zip(batch, read.draws, strict=True):
-            assert torch.equal(pixels, OPEN(read.slides[slide].path).read([patch])[0])
+            assert torch.equal(pixels, OPEN(read.collection.slides[slide].path).read([patch])[0])
 
     def test_blank_patches_are_replaced(self, tmp_path: Path) -> None:
         path = picture(tmp_path / "x.png", blank_rows=16)
@@ -189,23 +190,15 @@ class TestReader:
             strict = reader([path], skip_blank=skip_blank)
             with pytest.raises(ImageError, match=r"x\.tif"):
                 strict.read(range(64))
-            read = Reader(
-                strict.slides,
-                OPEN,
-                strict.draws.copy(),
-                seed=0,
-                skip_blank=skip_blank,
-                skip_errors=True,
-            )
+            lenient = replace(strict.collection, skip_errors=True)
+            read = Reader(lenient, strict.draws.copy(), seed=0, skip_blank=skip_blank)
             batch = read.read(range(64))
             assert (read.draws[:, 1] != strict.draws[:, 1]).sum() == 5 * 4
             for patch, (_, number) in zip(batch, read.draws, strict=True):
                 assert torch.equal(patch, OPEN(path).read([number])[0])
         path.write_bytes(path.read_bytes()[:1000])  # none is left
         with pytest.raises(ImageError, match=r"x\.tif"):
-            Reader(read.slides, OPEN, read.draws, seed=0, skip_blank=False, skip_errors=True).read(
-                [0]
-            )
+            Reader(lenient, read.draws, seed=0, skip_blank=False).read([0])
 
     def test_only_where_there_is_tissue(self, tmp_path: Path) -> None:
         paths = [picture(tmp_path / name, blank_rows=16) for name in ("one.png", "two.png")]
@@ -218,7 +211,7 @@ class TestReader:
         assert found.slides[0].count == 3
         assert ["two.png" in text for text in found.skipped] == [True]
         draws = np.array([[0, 0], [0, 1], [0, 2]])
-        batch = Reader(found.slides, opener, draws, seed=0, skip_blank=False).read([0, 1, 2])
+        batch = Reader(found, draws, seed=0, skip_blank=False).read([0, 1, 2])
         pixels = torch.from_numpy(np.array(Image.open(paths[0]))).permute(2, 0, 1)
         assert torch.equal(batch[0], pixels[:, 5:13, 3:11])
         assert torch.equal(batch[1], pixels[:, 24:32, 24:32])

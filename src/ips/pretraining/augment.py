@@ -5,10 +5,6 @@ Letters: b patches, C channels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
-
 import kornia.augmentation as K
 import torch
 from torch import Tensor, nn
@@ -17,44 +13,15 @@ from ips.errors import ConfigError
 
 #: Side of a view in BYOL; smaller patches give views of their own size.
 VIEW = 224
-
-
-@dataclass(frozen=True)
-class Augmentation:
-    """A row of Table 9.
-
-    Attributes:
-        type: name in the table.
-        parameters: parameters in the table.
-        probability: probability in the first and in the second view.
-    """
-
-    type: str
-    parameters: Mapping[str, Any]
-    probability: tuple[float, float]
-
-
-TABLE = (
-    Augmentation("Rotation", {"degrees": (0, 90, 180, 270)}, (1.0, 1.0)),
-    Augmentation("VerticalFlip", {}, (0.5, 0.5)),
-    Augmentation("HorizontalFlip", {}, (0.5, 0.5)),
-    Augmentation("ResizedCrop", {"scale": (0.2, 1.0)}, (1.0, 1.0)),
-    Augmentation(
-        "ColorJitter",
-        {"brightness": 0.8, "contrast": 0.8, "saturation": 0.8, "hue": 0.2},
-        (0.8, 0.8),
-    ),
-    Augmentation("Grayscale", {}, (0.2, 0.2)),
-    Augmentation("GaussianBlur", {"kernel_size": 23}, (1.0, 0.1)),
-    Augmentation("Solarize", {"threshold": 150}, (0.0, 0.2)),
-)
+#: Kernel size of the blur in Table 9, for views of this side.
+_BLUR = 23
 
 
 class TwoViews(nn.Module):
-    """Makes two views of every patch, each with the probabilities of its column in the table.
+    """Makes two views of every patch, which differ in the probability of blur and solarisation.
 
-    For grey patches, the colour jitter changes only brightness and contrast, and Grayscale is
-    omitted.
+    For grey patches, the colour jitter changes only brightness and contrast, and the conversion to
+    grey is omitted.
 
     Args:
         patch: side of a patch; a view has the same side, but at most 224.
@@ -66,16 +33,8 @@ class TwoViews(nn.Module):
         if patch < 4:
             raise ConfigError(f"a patch size of {patch} px: use patches of at least 4 px")
         self.size = min(patch, VIEW)
-        self.first, self.second = (
-            nn.Sequential(
-                *(
-                    _build(row, row.probability[view], size=self.size, channels=channels)
-                    for row in TABLE
-                    if row.probability[view] and not (channels == 1 and row.type == "Grayscale")
-                )
-            )
-            for view in (0, 1)
-        )
+        self.first = _augmentations(self.size, channels, blur=1.0, solarize=0.0)
+        self.second = _augmentations(self.size, channels, blur=0.1, solarize=0.2)
 
     @torch.no_grad()
     def forward(self, patches: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,22 +47,18 @@ class TwoViews(nn.Module):
 
 
 class QuarterTurns(nn.Module):
-    """Rotates each patch by one of the given multiples of 90 degrees, with equal probability.
+    """Rotates each patch by 0, 90, 180 or 270 degrees, with equal probability.
 
     Unlike Kornia's rotation, this does not interpolate.
     """
 
-    def __init__(self, degrees: Sequence[int]) -> None:
-        super().__init__()
-        self.degrees = degrees
-
     def forward(self, x: Tensor) -> Tensor:
         """Rotate patches ``(b, C, h, h)``."""
-        chosen = torch.randint(len(self.degrees), (len(x),)).to(x.device)  # (b,)
+        turns = torch.randint(4, (len(x),)).to(x.device)  # (b,)
         out = torch.empty_like(x)
-        for number, degrees in enumerate(self.degrees):
-            here = chosen == number
-            out[here] = x[here].rot90(degrees // 90, (2, 3))
+        for turn in range(4):
+            here = turns == turn
+            out[here] = x[here].rot90(turn, (2, 3))
         return out
 
 
@@ -113,32 +68,22 @@ def blur_kernel(size: int) -> int:
     >>> [blur_kernel(size) for size in (224, 128, 64, 32, 16)]
     [23, 13, 7, 3, 3]
     """
-    full = next(row for row in TABLE if row.type == "GaussianBlur").parameters["kernel_size"]
-    return int(max(3, 2 * round((full * size / VIEW - 1) / 2) + 1))
+    return max(3, 2 * round((_BLUR * size / VIEW - 1) / 2) + 1)
 
 
-def _build(row: Augmentation, probability: float, *, size: int, channels: int) -> nn.Module:
-    module: nn.Module
-    match row.type:
-        case "Rotation":
-            module = QuarterTurns(row.parameters["degrees"])
-        case "VerticalFlip":
-            module = K.RandomVerticalFlip(p=probability)
-        case "HorizontalFlip":
-            module = K.RandomHorizontalFlip(p=probability)
-        case "ResizedCrop":
-            scale = row.parameters["scale"]
-            module = K.RandomResizedCrop((size, size), scale=scale, cropping_mode="resample")
-        case "ColorJitter":
-            grey = {"saturation": 0.0, "hue": 0.0} if channels == 1 else {}
-            module = K.ColorJitter(**{**row.parameters, **grey}, p=probability)
-        case "Grayscale":
-            module = K.RandomGrayscale(p=probability)
-        case "GaussianBlur":  # the range of sigma is BYOL's
-            module = K.RandomGaussianBlur(blur_kernel(size), (0.1, 2.0), p=probability)
-        case "Solarize":
-            level = row.parameters["threshold"] / 255
-            module = K.RandomSolarize((level, level), (0.0, 0.0), p=probability)
-        case _:
-            raise ValueError(f"unknown augmentation {row.type}")
-    return module
+def _augmentations(size: int, channels: int, *, blur: float, solarize: float) -> nn.Sequential:
+    """The rows of Table 9, with the probabilities of ``blur`` and ``solarize`` in one view."""
+    colour = channels > 1
+    saturation, hue = (0.8, 0.2) if colour else (0.0, 0.0)
+    threshold = 150 / 255
+    augmentations = [
+        QuarterTurns(),
+        K.RandomVerticalFlip(p=0.5),
+        K.RandomHorizontalFlip(p=0.5),
+        K.RandomResizedCrop((size, size), scale=(0.2, 1.0), cropping_mode="resample"),
+        K.ColorJitter(brightness=0.8, contrast=0.8, saturation=saturation, hue=hue, p=0.8),
+        K.RandomGrayscale(p=0.2) if colour else None,
+        K.RandomGaussianBlur(blur_kernel(size), (0.1, 2.0), p=blur),  # sigma as in BYOL
+        K.RandomSolarize((threshold, threshold), (0.0, 0.0), p=solarize) if solarize else None,
+    ]
+    return nn.Sequential(*(module for module in augmentations if module is not None))

@@ -49,7 +49,6 @@ def find_neighbours(
     """Find the most similar patches of ``reader``, with one chunk of patches in memory.
 
     Args:
-        encoder: network from patches to embeddings.
         reader: patches in random order. A patch that replaces several blank patches counts once.
         queries: number of query patches, evenly spaced.
         nearest: maximum number of neighbours.
@@ -95,7 +94,7 @@ def _features(encoder: nn.Module, reader: Reader, numbers: Tensor) -> Tensor:
 def draw_neighbours(path: Path, neighbours: Neighbours, reader: Reader) -> None:
     """Draw a PNG with a row for each query, and similarity and file name below each neighbour."""
     q, k = neighbours.nearest.shape
-    left = 0.1 + _SIDE + _GAP
+    slides, left = reader.collection.slides, 0.1 + _SIDE + _GAP
     page = Page(left + k * _STEP + 0.1, q * _ROW + 0.4)
 
     def draw(x: float, y: float, number: int, label: str, colour: str, line: float) -> None:
@@ -103,7 +102,7 @@ def draw_neighbours(path: Path, neighbours: Neighbours, reader: Reader) -> None:
         axes = page.axes(x, y, _SIDE, _SIDE)
         axes.imshow(pixels, cmap="gray", vmin=0, vmax=255, aspect="auto")
         axes.spines[:].set(color=colour, linewidth=line)
-        name = shortened(reader.slides[int(reader.draws[number, 0])].path.stem, 16)
+        name = shortened(slides[int(reader.draws[number, 0])].path.stem, 16)
         page.write(x, y + _SIDE + 0.05, label + name, size=6, color=MUTED)
 
     for row, asked in enumerate(neighbours.queries.tolist()):

@@ -6,7 +6,7 @@ Letters: b patches of a batch, n patches of a slide, C channels.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,17 +36,11 @@ Draws = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Slide:
-    """A file to draw patches from.
-
-    Attributes:
-        path: path of the file.
-        count: n.
-        memory: maximum number of bytes in memory while it is open.
-    """
+    """A file to draw patches from."""
 
     path: Path
-    count: int
-    memory: int
+    count: int  # n
+    memory: int  # maximum number of bytes in memory while it is open
 
 
 @dataclass(frozen=True)
@@ -55,6 +49,7 @@ class Collection:
 
     Attributes:
         slides: at least one slide.
+        open_file: opens the patches of a file.
         channels: C.
         patch_size: side of a patch in pixels.
         skipped: error messages of the slides that were skipped.
@@ -62,6 +57,7 @@ class Collection:
     """
 
     slides: list[Slide]
+    open_file: Opener
     channels: int
     patch_size: int
     skipped: list[str]
@@ -75,20 +71,18 @@ def find_files(data: Sequence[Path]) -> list[Path]:
     """
     files: list[Path] = []
     for entry in data:
-        if entry.is_dir():
-            found = list_files([entry], accept=is_image)
-            if not found:
-                raise DataError(
-                    f"{entry}: no image or slide in this folder, and its subfolders are not "
-                    "searched: give the folder that holds the files"
-                )
-        elif entry.suffix.lower() == ".csv":
+        if entry.suffix.lower() == ".csv" and not entry.is_dir():
             rows = read_table(entry, tasks=[])
             found = [row.path for row in rows if row.split in (None, "train")]
-            if not found:
-                raise DataError(f"{entry}: no row has 'train' in its column `split`")
+            problem = "no row has 'train' in its column `split`"
         else:
-            found = [entry]
+            found = list_files([entry], accept=is_image)
+            problem = (
+                "no image or slide in this folder, and its subfolders are not searched: give the "
+                "folder that holds the files"
+            )
+        if not found:
+            raise DataError(f"{entry}: {problem}")
         files += found
     return list(dict.fromkeys(files))
 
@@ -103,8 +97,6 @@ def collect(
     """Read the header of every file; slides without tissue are skipped.
 
     Args:
-        files: files of :func:`find_files`.
-        open_file: opens the patches of a file.
         skip_errors: also skip files that cannot be opened, or whose first patch cannot be read.
         progress: callback that is called after every file.
     """
@@ -138,7 +130,8 @@ def collect(
             f"the patches of {one} have {size} px, but those of {another} have {other}: find the "
             "tissue of all slides with the same patch size"
         )
-    return Collection(slides, next(iter(channels)), next(iter(sizes)), skipped, skip_errors)
+    (channel_count,), (size,) = channels, sizes
+    return Collection(slides, open_file, channel_count, size, skipped, skip_errors)
 
 
 def draw(slides: Sequence[Slide], *, per_slide: int, seed: int, epoch: int) -> Draws:
@@ -174,27 +167,18 @@ class Reader:
     A worker process gets a copy, which opens its own files.
 
     Args:
-        slides: slides to read from.
-        open_file: opens the patches of a file.
+        collection: slides to read from. Unreadable patches are replaced like blank ones, if it has
+            ``skip_errors``.
         draws: patches of :func:`draw`; updated when a patch is replaced.
         seed: random seed of the replacements.
         skip_blank: replace a blank patch by another one of its slide, if one of a few is not blank.
-        skip_errors: replace a patch that cannot be read, if one of a few can be read.
     """
 
     def __init__(
-        self,
-        slides: Sequence[Slide],
-        open_file: Opener,
-        draws: Draws,
-        *,
-        seed: int,
-        skip_blank: bool,
-        skip_errors: bool = False,
+        self, collection: Collection, draws: Draws, *, seed: int, skip_blank: bool
     ) -> None:
-        self.slides, self.open_file = slides, open_file
-        self.draws, self.seed = draws, seed
-        self.skip_blank, self.skip_errors = skip_blank, skip_errors
+        self.collection, self.draws = collection, draws
+        self.seed, self.skip_blank = seed, skip_blank
         self._open: OrderedDict[int, ImagePatches] = OrderedDict()
 
     def __len__(self) -> int:
@@ -205,7 +189,6 @@ class Reader:
         return torch.stack([self._patch(number) for number in numbers])
 
     def close(self) -> None:
-        """Close all files."""
         while self._open:
             self._open.popitem()[1].close()
 
@@ -214,11 +197,12 @@ class Reader:
         source = self._opened(slide)
         found: tuple[int, Tensor] | None = None
         failure: ImageError | None = None
-        for candidate in self._candidates(number, patch, len(source)):
+        random = np.random.default_rng([self.seed, number])
+        for candidate in (patch, *random.integers(len(source), size=_TRIES).tolist()):
             try:
                 pixels = source.read([candidate])  # (1, C, h, w)
             except ImageError as error:
-                if not self.skip_errors:
+                if not self.collection.skip_errors:
                     raise
                 failure = failure or error
                 continue
@@ -233,17 +217,12 @@ class Reader:
         self.draws[number, 1] = found[0]
         return found[1]
 
-    def _candidates(self, number: int, patch: int, count: int) -> Iterator[int]:
-        """A patch, then its possible replacements."""
-        yield patch
-        random = np.random.default_rng([self.seed, number])
-        yield from random.integers(count, size=_TRIES).tolist()
-
     def _opened(self, number: int) -> ImagePatches:
+        slides = self.collection.slides
         if number not in self._open:
-            self._open[number] = self.open_file(self.slides[number].path)
+            self._open[number] = self.collection.open_file(slides[number].path)
         self._open.move_to_end(number)
-        while len(self._open) > 1 and sum(self.slides[n].memory for n in self._open) > OPEN_BYTES:
+        while len(self._open) > 1 and sum(slides[n].memory for n in self._open) > OPEN_BYTES:
             self._open.popitem(last=False)[1].close()
         return self._open[number]
 

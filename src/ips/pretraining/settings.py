@@ -62,18 +62,15 @@ class Settings:
 
     @property
     def peak_lr(self) -> float:
-        """Learning rate after the warm-up."""
         if self.lr is not None:
             return self.lr
         return 0.2 * self.batch / 256 if self.optimizer == "lars" else 0.001
 
     @property
     def warmup_epochs(self) -> float:
-        """Epochs of linear warm-up."""
         return min(10, self.epochs / 10)
 
     def build_encoder(self, channels: int) -> ResNet:
-        """The untrained encoder."""
         built = build_encoder(self.encoder, stages=self.stages, width=self.width, inputs=channels)
         assert isinstance(built.net, ResNet)
         return built.net

@@ -21,7 +21,7 @@ from ips.pretraining.augment import TwoViews
 from ips.pretraining.byol import BYOL, learning_rate_factor, moving_average
 from ips.pretraining.lars import LARS, parameter_groups
 from ips.pretraining.neighbours import draw_neighbours, find_neighbours
-from ips.pretraining.patches import Collection, Opener, Reader, collect, draw, find_files, is_blank
+from ips.pretraining.patches import Collection, Reader, collect, draw, find_files, is_blank
 from ips.pretraining.settings import Settings, check, save_encoder
 from ips.progress import progress_bar
 from ips.slides.coords import Resolution, slide_patches
@@ -47,8 +47,6 @@ def pretrain(
     run ends with the same weights as an uninterrupted one.
 
     Args:
-        settings: data and hyper-parameters.
-        run: path of the run folder.
         resume: continue the run in the folder, if there is one.
         console: console for the progress bar and the skipped slides; silent by default.
         devices: number of GPUs, or of processes without a GPU.
@@ -61,14 +59,9 @@ def pretrain(
     check(settings, devices=devices)
     first = not getattr(rank_zero_only, "rank", 0)  # only the first device prints
     console = console if console and first else Console(quiet=True)
-    run = Path(run)
-    folder = RunFolder(run)
+    folder = RunFolder(Path(run))
     started = folder.has_run(resume=resume)
-    resolution = Resolution(
-        settings.patch_size, settings.level, settings.mpp, settings.magnification
-    )
-    open_file = partial(slide_patches, resolution=resolution, coords=settings.coords)
-    collection = _collect(settings, open_file, console, skip_errors=skip_errors)
+    collection = _collect(settings, console, skip_errors=skip_errors)
     settings = replace(settings, patch_size=collection.patch_size)
     counts = (min(slide.count, settings.patches_per_slide) for slide in collection.slides)
     steps = sum(counts) // settings.batch
@@ -82,7 +75,7 @@ def pretrain(
     if started:
         folder.check_settings(values, read_yaml(folder.config))
     else:
-        run.mkdir(parents=True, exist_ok=True)
+        folder.path.mkdir(parents=True, exist_ok=True)
         write_yaml(values, folder.config)
     if folder.encoder.is_file():
         return folder.encoder
@@ -91,7 +84,7 @@ def pretrain(
     byol = BYOL(encoder, encoder.dim, hidden=settings.hidden, projection=settings.projection)
     trainer = harness.fit(
         Learner(byol, views, settings, steps=steps * settings.epochs),
-        Batches(collection, open_file, settings, steps=steps, workers=workers),
+        Batches(collection, settings, steps=steps, workers=workers),
         folder,
         progress=progress_bar(console),
         epochs=settings.epochs,
@@ -100,20 +93,13 @@ def pretrain(
     )
     if not trainer.is_global_zero:
         return None
-    _draw_neighbours(encoder, collection, open_file, settings, folder.figures, console)
+    _draw_neighbours(encoder, collection, settings, folder.figures, console)
     save_encoder(encoder, settings, folder.encoder)
     return folder.encoder
 
 
 class Learner(harness.BaseLearner):
-    """The training step of BYOL.
-
-    Args:
-        byol: the networks.
-        views: makes two views of a batch.
-        settings: optimizer, learning rate, moving average and random seed.
-        steps: number of steps of the whole training.
-    """
+    """The training step of BYOL; ``steps`` is the number of steps of the whole training."""
 
     def __init__(self, byol: BYOL, views: TwoViews, settings: Settings, *, steps: int) -> None:
         super().__init__(seed=settings.seed)
@@ -122,7 +108,6 @@ class Learner(harness.BaseLearner):
         self._values: list[dict[str, float]] = []
 
     def on_train_epoch_start(self) -> None:
-        """Reset the metrics."""
         self._values = []
 
     def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
@@ -142,16 +127,13 @@ class Learner(harness.BaseLearner):
         return loss
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Update the target network."""
         self.byol.update_target(self._tau(self.global_step - 1))
 
     def epoch_metrics(self) -> dict[str, float]:
-        """Mean loss, spread, share of blank patches, and tau."""
         count = len(self._values)
         return {name: sum(v[name] for v in self._values) / count for name in self._values[0]}
 
     def configure_optimizers(self) -> Any:
-        """BYOL's LARS, or AdamW, with linear warm-up and cosine decay."""
         groups, lr = parameter_groups(self.byol), self.settings.peak_lr
         optimizer: torch.optim.Optimizer = (
             LARS(groups, lr=lr)
@@ -170,33 +152,22 @@ class Learner(harness.BaseLearner):
 class Batches(L.LightningDataModule):
     """Batches of patches, drawn anew in every epoch; each device gets its share of each batch.
 
-    Args:
-        collection: slides.
-        open_file: opens a slide.
-        settings: number of patches, and random seed.
-        steps: number of steps per epoch.
-        workers: number of worker processes.
+    An epoch has ``steps`` steps.
     """
 
     def __init__(
-        self,
-        collection: Collection,
-        open_file: Opener,
-        settings: Settings,
-        *,
-        steps: int,
-        workers: int,
+        self, collection: Collection, settings: Settings, *, steps: int, workers: int
     ) -> None:
         super().__init__()
-        self.collection, self.open_file = collection, open_file
-        self.settings, self.steps, self.workers = settings, steps, workers
+        self.collection, self.settings = collection, settings
+        self.steps, self.workers = steps, workers
 
     def train_dataloader(self) -> DataLoader[Any]:
         """The batches of the trainer's current epoch; Lightning calls this in every epoch."""
         assert self.trainer is not None
         world, rank = self.trainer.world_size, self.trainer.global_rank
         batch, epoch = self.settings.batch, self.trainer.current_epoch
-        reader = _epoch_reader(self.collection, self.open_file, self.settings, epoch=epoch)
+        reader = _epoch_reader(self.collection, self.settings, epoch=epoch)
         order = torch.arange(self.steps * batch).view(self.steps, world, batch // world)
         return harness.make_loader(
             reader.read,
@@ -208,28 +179,20 @@ class Batches(L.LightningDataModule):
 
 
 def _epoch_reader(
-    collection: Collection,
-    open_file: Opener,
-    settings: Settings,
-    *,
-    epoch: int,
-    per_slide: int | None = None,
+    collection: Collection, settings: Settings, *, epoch: int, per_slide: int | None = None
 ) -> Reader:
     """The patches of an epoch, drawn with the seed and the number of the epoch."""
-    slides, each = collection.slides, per_slide or settings.patches_per_slide
-    return Reader(
-        slides,
-        open_file,
-        draw(slides, per_slide=each, seed=settings.seed, epoch=epoch),
-        seed=settings.seed * 1_000_003 + epoch,
-        skip_blank=settings.coords is None,
-        skip_errors=collection.skip_errors,
+    each, seed = per_slide or settings.patches_per_slide, settings.seed
+    draws = draw(collection.slides, per_slide=each, seed=seed, epoch=epoch)
+    blank = settings.coords is None
+    return Reader(collection, draws, seed=seed * 1_000_003 + epoch, skip_blank=blank)
+
+
+def _collect(settings: Settings, console: Console, *, skip_errors: bool) -> Collection:
+    resolution = Resolution(
+        settings.patch_size, settings.level, settings.mpp, settings.magnification
     )
-
-
-def _collect(
-    settings: Settings, open_file: Opener, console: Console, *, skip_errors: bool
-) -> Collection:
+    open_file = partial(slide_patches, resolution=resolution, coords=settings.coords)
     files = find_files(settings.data)
     with progress_bar(console, transient=True) as bar:
         task = bar.add_task("opening", total=len(files), note="slides")
@@ -242,16 +205,11 @@ def _collect(
 
 
 def _draw_neighbours(
-    encoder: ResNet,
-    collection: Collection,
-    open_file: Opener,
-    settings: Settings,
-    figures: Path,
-    console: Console,
+    encoder: ResNet, collection: Collection, settings: Settings, figures: Path, console: Console
 ) -> None:
     """Plot nearest neighbours among patches that are drawn as for one more epoch."""
     each = min(-(-_COMPARED // len(collection.slides)), settings.patches_per_slide)
-    reader = _epoch_reader(collection, open_file, settings, epoch=settings.epochs, per_slide=each)
+    reader = _epoch_reader(collection, settings, epoch=settings.epochs, per_slide=each)
     reader.draws = reader.draws[:_COMPARED]
     encoder.to("cuda" if torch.cuda.is_available() else "cpu")
     with progress_bar(console, transient=True) as bar:

@@ -20,6 +20,7 @@ from ips.config_io import parse_saved_config, read_yaml, write_yaml
 from ips.files import write_text
 from ips.models import Net
 from ips.progress import progress_bar
+from ips.tasks import build_tasks
 from ips.training import harness
 from ips.training.data import Data, build_data
 from ips.training.folder import RunFolder, TrainedModel, load_model, save_model
