@@ -54,7 +54,6 @@ class Task:
 
     @property
     def metric_name(self) -> Score:
-        """Name of the metric to report."""
         return self.score or _DEFAULT_SCORE[self.kind]
 
     @property

@@ -19,12 +19,10 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class BYOLOutput:
-    """Result for two views of the same patches.
+    """The scalar loss of two views of the same patches, and the spread of their projections.
 
-    Attributes:
-        loss: scalar loss.
-        spread: standard deviation of the target's projections over the patches, scaled from 0
-            (collapsed to a single point) to about 1.
+    ``spread`` is the standard deviation of the target's projections over the patches, scaled from 0
+    (collapsed to a single point) to about 1.
     """
 
     loss: Tensor

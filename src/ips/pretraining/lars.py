@@ -17,9 +17,7 @@ class LARS(Optimizer):
     biases and BatchNorms; :func:`parameter_groups` builds the groups.
 
     Args:
-        params: parameter groups.
         lr: learning rate; BYOL uses 0.2 for a batch of 256.
-        momentum: momentum factor.
         weight_decay: weight decay of the adapted groups.
         trust: ratio of the norms of a step and its weight, before ``lr``.
     """
@@ -33,18 +31,11 @@ class LARS(Optimizer):
         weight_decay: float = 1.5e-6,
         trust: float = 0.001,
     ) -> None:
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "weight_decay": weight_decay,
-            "trust": trust,
-            "adapt": True,
-        }
-        super().__init__(params, defaults)
+        rates = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
+        super().__init__(params, {**rates, "trust": trust, "adapt": True})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Update all weights that have a gradient."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -69,14 +60,9 @@ class LARS(Optimizer):
 def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
     """Trainable parameters in two groups: weights, and biases with BatchNorms."""
     trainable = [weight for weight in module.parameters() if weight.requires_grad]
-    return [
-        {"params": [weight for weight in trainable if weight.dim() > 1]},
-        {
-            "params": [weight for weight in trainable if weight.dim() <= 1],
-            "adapt": False,
-            "weight_decay": 0.0,
-        },
-    ]
+    weights = [weight for weight in trainable if weight.dim() > 1]
+    others = [weight for weight in trainable if weight.dim() <= 1]
+    return [{"params": weights}, {"params": others, "adapt": False, "weight_decay": 0.0}]
 
 
 def _rate(weight: Tensor, update: Tensor, trust: float) -> Tensor:

@@ -25,17 +25,11 @@ _SIDE, _GAP, _STEP, _ROW = 1.25, 0.25, 1.32, 1.5
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Query patches and their nearest neighbours, by number.
+    """Query patches and their nearest neighbours, by number."""
 
-    Attributes:
-        queries: ``(q,)``.
-        nearest: ``(q, k)``, the most similar first.
-        similarity: ``(q, k)`` cosine similarity.
-    """
-
-    queries: Tensor
-    nearest: Tensor
-    similarity: Tensor
+    queries: Tensor  # (q,)
+    nearest: Tensor  # (q, k), the most similar first
+    similarity: Tensor  # (q, k) cosine similarity
 
 
 def find_neighbours(

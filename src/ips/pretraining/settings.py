@@ -28,7 +28,7 @@ class Settings:
             ``coords``, or 256.
         level, mpp, magnification: resolution to read at; at most one of them.
         encoder: name of an encoder in ``ips.nn.ENCODERS``.
-        stages, width: number of stages of the encoder, and of channels of its first stage.
+        width: number of channels of the encoder's first stage.
         hidden, projection: hidden and output size of the projector and the predictor.
         patches_per_slide: number of patches per slide, drawn anew in every epoch.
         epochs: number of epochs; a tenth of them, at most 10, are warm-up.
@@ -37,7 +37,6 @@ class Settings:
         lr: peak learning rate; by default 0.2 batch / 256 for LARS and 0.001 for AdamW.
         tau: initial decay of the moving average; BYOL uses 0.99 for short runs.
         seed: random seed of weights, patches and views.
-        precision: floating-point precision.
     """
 
     data: tuple[Path, ...]
