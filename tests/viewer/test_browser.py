@@ -177,7 +177,7 @@ def test_the_task_changes_the_map_and_the_prediction(page: Page) -> None:
     pictures, texts = [], []
     for name in ("shape", "marks", "all"):
         page.get_by_role("radio", name=name).click()
-        assert page.get_attribute("#tasks [aria-checked=true]", "value") is not None
+        assert page.locator("#tasks [aria-checked=true]").inner_text() == name
         pictures.append(drawn(page))
         texts.append(page.inner_text("#probabilities"))
     assert np.abs(pictures[0] - pictures[1]).mean() > 0.5
