@@ -9,7 +9,7 @@ import pytest
 from ips.annotations import polygon_feature, write_geojson
 from ips.errors import DataError
 from ips.images import ArrayImage
-from ips.viewer.annotations import annotation_shapes, find_annotations
+from ips.viewer.images import annotation_shapes, find_annotations
 from tests.test_annotations import ASAP
 from tests.viewer.viewer_files import picture
 
@@ -40,7 +40,7 @@ def test_qupath_counts_from_where_the_scan_begins(tmp_path: Path, margined: Arra
 def test_too_many_points_are_refused(
     tmp_path: Path, margined: ArrayImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ips.viewer.annotations._MAX_POINTS", 4)
+    monkeypatch.setattr("ips.viewer.images._MAX_POINTS", 4)
     (tmp_path / "a.xml").write_text(ASAP)
     with pytest.raises(DataError, match=r"^a\.xml: more than 4 points"):
         annotation_shapes(tmp_path / "a.xml", margined)

@@ -1,10 +1,9 @@
 """Time and memory of a training step, without training: the efficiency columns of the tables.
 
-As in Appendix D.7 the first and the last step are left out, and loading is not timed if the whole
-batch is loaded at once (``select.load=eager``). With ``sequential`` and ``lazy`` a step includes
-reading, and with CNN and DPS it includes assembling the images. On a GPU, times come from CUDA
-events and memory is the allocator's peak. On a CPU, they are wall time and the peak of a process
-that is started for each arm.
+As in Appendix D.7 the first and the last step are left out, and loading is not timed with
+``select.load=eager``. With ``sequential`` and ``lazy`` a step includes reading, with CNN and DPS it
+includes assembling the images. Memory is the allocator's peak on a GPU, and on a CPU the peak of a
+process that is started for each arm.
 """
 
 from __future__ import annotations

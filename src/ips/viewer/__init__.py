@@ -3,8 +3,7 @@
 ::
 
     tiles.py        render tiles of an image and of its attention at any zoom
-    annotations.py  find the annotations of an image, prepare them for the page
-    images.py       find image files, and open each only once
+    images.py       find image files and their annotations, open each image only once
     answers.py      predictions as the page shows them, cached on disk
     library.py      the list of images, predicted in the background
     renderer.py     everything that the page shows of one image

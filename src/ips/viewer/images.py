@@ -1,4 +1,4 @@
-"""Image files: find them, name them, and open each only once."""
+"""Image files and their annotations: find them, name them, and open each image only once."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import threading
 from collections.abc import Iterable
 from os.path import commonpath
 from pathlib import Path
+from typing import Any
 from weakref import WeakValueDictionary
 
+from ips.annotations import read_outlines
 from ips.errors import DataError, ImageError
 from ips.files import list_files
 from ips.images import Image, is_image, open_image
@@ -15,6 +17,9 @@ from ips.patches.opening import FEATURE_SUFFIXES
 
 # Endings of pictures that `ips explain` writes, perhaps into the folder of the images.
 _EXPLANATIONS = ("-overlay.png", "-gallery.png", "-classes.png", "-map.tif")
+_ANNOTATION_SUFFIXES = (".geojson", ".xml", ".json")
+_ANNOTATION_COLOUR = "#ffa90e"
+_MAX_POINTS = 500_000  # a browser can still draw this many
 
 
 def find_images(given: Iterable[Path]) -> list[Path]:
@@ -42,6 +47,42 @@ def display_names(paths: list[Path]) -> list[str]:
     absolute = [path.absolute() for path in paths]
     root = commonpath([path.parent for path in absolute])
     return [path.relative_to(root).as_posix() for path in absolute]
+
+
+def find_annotations(image: Path, given: Path | None) -> Path | None:
+    """Return the file of an image's annotations, None if there is none.
+
+    It is ``given`` itself, or has the name of the image and is in the folder ``given`` or, without
+    one, beside the image.
+    """
+    if given is not None and given.is_file():
+        return given
+    suffixes = (
+        _ANNOTATION_SUFFIXES if given is not None else _ANNOTATION_SUFFIXES[:2]
+    )  # .json may be anything
+    for suffix in suffixes:
+        if (path := (given or image.parent) / f"{image.stem}{suffix}").is_file():
+            return path
+    return None
+
+
+def annotation_shapes(path: Path, image: Image) -> list[dict[str, Any]]:
+    """Read the outlines in ``path`` as the page draws them: kind, lines, name and colour."""
+    outlines = read_outlines(path, origin=image.bounds[:2])
+    if sum(len(line) for outline in outlines for line in outline.lines) > _MAX_POINTS:
+        raise DataError(
+            f"{path.name}: more than {_MAX_POINTS:,} points are too many to draw: export fewer or "
+            "simpler annotations"
+        )
+    return [
+        {
+            "kind": outline.kind,
+            "lines": outline.lines,
+            "name": outline.group or outline.name,
+            "colour": outline.colour or _ANNOTATION_COLOUR,
+        }
+        for outline in outlines
+    ]
 
 
 class SharedImages:

@@ -14,8 +14,8 @@ import torch
 from ips.errors import IPSError
 from ips.images import Image
 from ips.images.tile_cache import TileCache
-from ips.viewer.annotations import annotation_shapes, find_annotations
 from ips.viewer.answers import Answer
+from ips.viewer.images import annotation_shapes, find_annotations
 from ips.viewer.library import Entry, Library
 from ips.viewer.tiles import MapStyle, find_tile, max_zoom, render_patch, render_tile
 

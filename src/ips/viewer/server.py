@@ -20,6 +20,7 @@ import uvicorn
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from xstatic.pkg import leaflet
@@ -82,14 +83,9 @@ def create_app(library: Library, *, token: str) -> FastAPI:
 
     @app.get("/api/run")
     async def run() -> Response:
-        predictor = library.predictor
-        facts = {
-            "run": library.run.absolute().name,
-            "tasks": list(predictor.net.tasks),
-            "classes": predictor.patch_classes,
-            "colour_maps": COLOUR_MAPS,
-        }
-        return _json(facts)
+        tasks, classes = list(library.predictor.net.tasks), library.predictor.patch_classes
+        facts = {"tasks": tasks, "classes": classes, "colour_maps": COLOUR_MAPS}
+        return _json(facts | {"run": library.run.absolute().name})
 
     @app.get("/api/images")
     async def images(since: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Response:
@@ -123,31 +119,22 @@ def create_app(library: Library, *, token: str) -> FastAPI:
     async def legend(colour_map: ColourMap) -> Response:
         return _picture(render_colour_map(colour_map))
 
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: Exception) -> Response:
-        return PlainTextResponse("bad request", 400)
-
-    @app.exception_handler(StarletteHTTPException)
-    async def rejected(request: Request, error: Exception) -> Response:
-        assert isinstance(error, StarletteHTTPException)
-        return PlainTextResponse(str(error.detail).lower(), error.status_code)
-
-    @app.exception_handler(IPSError)
-    async def unreadable(request: Request, error: Exception) -> Response:
-        return PlainTextResponse(str(error).encode(errors="replace"), 422)
-
+    for kind in (RequestValidationError, StarletteHTTPException, IPSError):
+        app.add_exception_handler(kind, _refuse)
     app.add_middleware(_RequestGuard, token=token)
     return app
 
 
-def serve(library: Library, *, port: int, on_ready: Callable[[str], None]) -> None:
-    """Serve until interrupted.
+async def _refuse(request: Request, error: Exception) -> Response:
+    if isinstance(error, StarletteHTTPException):
+        return PlainTextResponse(str(error.detail).lower(), error.status_code)
+    if isinstance(error, IPSError):
+        return PlainTextResponse(str(error).encode(errors="replace"), 422)
+    return PlainTextResponse("bad request", 400)
 
-    Args:
-        library: images to show.
-        port: port of the page; 0 picks a free one.
-        on_ready: callback that receives the address of the page.
-    """
+
+def serve(library: Library, *, port: int, on_ready: Callable[[str], None]) -> None:
+    """Serve until interrupted; port 0 picks a free one, ``on_ready`` receives the address."""
     try:
         listener = socket.create_server((HOST, port))
     except OSError as error:
@@ -187,8 +174,7 @@ class _RequestGuard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                extra = [(k.encode(), v.encode()) for k, v in _HEADERS.items()]
-                message["headers"] = [*message.get("headers", []), *extra]
+                MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
         problem = self._problem(scope)

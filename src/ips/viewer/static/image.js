@@ -21,12 +21,8 @@ export async function openImage(id) {
 }
 
 export async function loadDetails(id) {
-  let details;
-  try {
-    details = await fetchJson(`api/images/${id}`);
-  } catch (error) {
-    details = { id, name: images.get(id).row.name, error: error.message };
-  }
+  const failed = (error) => ({ id, name: images.get(id).row.name, error: error.message });
+  const details = await fetchJson(`api/images/${id}`).catch(failed);
   if (page.currentId !== id) return; // another image was opened in the meantime
   const previous = page.details;
   const isSame = page.map && previous?.id === id && previous.modified === details.modified;
@@ -37,7 +33,8 @@ export async function loadDetails(id) {
   else {
     const { row } = images.get(id);
     showNotice(row.state === "failed" ? row.message : "", true);
-    if (!isSame && details.annotated) showAnnotations(id);
+    const reportError = (error) => page.currentId === id && showNotice(error.message, true);
+    if (!isSame && details.annotated) showAnnotations(id).catch(reportError);
   }
   showAnswer();
 }
@@ -131,13 +128,7 @@ function updateScaleBar() {
 }
 
 async function showAnnotations(id) {
-  let shapes;
-  try {
-    shapes = await fetchJson(`api/images/${id}/annotations`);
-  } catch (error) {
-    if (page.currentId === id) showNotice(error.message, true);
-    return;
-  }
+  const shapes = await fetchJson(`api/images/${id}/annotations`);
   if (page.currentId !== id || !page.map) return;
   for (const { kind, lines, name, colour } of shapes) {
     const points = lines.map((line) => line.map(([x, y]) => [y, x]));
