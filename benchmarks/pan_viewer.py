@@ -149,7 +149,7 @@ def serve_slide(run: Path, slide: Path) -> None:
     from ips.images import open_image
     from ips.predictor import load
     from ips.viewer import Library, serve
-    from ips.viewer.answers import Answer, cache_name, save_answer
+    from ips.viewer.answers import Answer, cache_name
 
     predictor = load(run)
     cells = max(open_image(slide).dimensions) // TILE
@@ -166,7 +166,7 @@ def serve_slide(run: Path, slide: Path) -> None:
         classes=None,
     )
     library = Library(predictor, run, [slide])
-    save_answer(answer, run / "viewer" / cache_name(predictor, slide))
+    answer.save(run / "viewer" / cache_name(predictor, slide))
     serve(library, port=0, on_ready=lambda address: print(address, flush=True))
 
 

@@ -195,8 +195,8 @@ ANSWER = Answer(
 
 
 def test_an_answer_survives_saving_and_loading(tmp_path: Path) -> None:
-    answers.save_answer(ANSWER, tmp_path / "a")
-    back = answers.load_answer(tmp_path / "a")
+    ANSWER.save(tmp_path / "a")
+    back = Answer.load(tmp_path / "a")
     for name, value in vars(ANSWER).items():
         if name != "probabilities":
             assert np.array_equal(getattr(back, name), value, equal_nan=name == "maps"), name
@@ -208,12 +208,12 @@ def test_an_answer_survives_saving_and_loading(tmp_path: Path) -> None:
 
 
 def test_a_damaged_or_missing_answer_is_an_error(tmp_path: Path) -> None:
-    answers.save_answer(ANSWER, tmp_path / "a")
+    ANSWER.save(tmp_path / "a")
     whole = (tmp_path / "a").read_bytes()
     for damaged in (b"", whole[: len(whole) // 2], bytes(100)):
         (tmp_path / "b").write_bytes(damaged)
         for path in (tmp_path / "b", tmp_path / "missing"):
-            for load in (answers.load_answer, answers.load_probabilities):
+            for load in (Answer.load, answers.load_probabilities):
                 with pytest.raises(answers.UNREADABLE):
                     load(path)
 

@@ -75,42 +75,40 @@ class Answer:
             classes=None if scores is None else scores.argmax(axis=1),
         )
 
+    def save(self, path: Path) -> None:
+        arrays = {"maps": self.maps, "attention": self.attention, "kept": self.kept}
+        arrays |= {f"probabilities.{i}": row for i, row in enumerate(self.probabilities)}
+        if self.classes is not None:
+            arrays["classes"] = self.classes
+        left, top = self.offset
+        numbers = {"patches": self.patches, "extent": self.extent, "cell": self.cell}
+        metadata = {name: str(n) for name, n in (numbers | {"left": left, "top": top}).items()}
+        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        with atomic_write(path) as stream:
+            stream.write(to_bytes(contiguous, metadata=metadata))
+
+    @classmethod
+    def load(cls, path: Path) -> Answer:
+        """Read a saved answer; raises one of ``UNREADABLE``."""
+        probabilities = load_probabilities(path)
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            return cls(
+                patches=int(metadata["patches"]),
+                extent=int(metadata["extent"]),
+                probabilities=probabilities,
+                maps=file.get_tensor("maps"),
+                cell=float(metadata["cell"]),
+                offset=(int(metadata["left"]), int(metadata["top"])),
+                kept=file.get_tensor("kept"),
+                attention=file.get_tensor("attention"),
+                classes=file.get_tensor("classes") if "classes" in list(file.keys()) else None,
+            )
+
 
 def cache_name(predictor: Predictor, image: Path) -> str:
     """Name of the file for an image's answer; changes with the model, the file and the patches."""
     return f"{predictor.fingerprint(image)}-v{_VERSION}.safetensors"
-
-
-def save_answer(answer: Answer, path: Path) -> None:
-    """Write an answer."""
-    arrays = {"maps": answer.maps, "attention": answer.attention, "kept": answer.kept}
-    arrays |= {f"probabilities.{i}": row for i, row in enumerate(answer.probabilities)}
-    if answer.classes is not None:
-        arrays["classes"] = answer.classes
-    left, top = answer.offset
-    numbers = {"patches": answer.patches, "extent": answer.extent, "cell": answer.cell}
-    metadata = {name: str(n) for name, n in (numbers | {"left": left, "top": top}).items()}
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    with atomic_write(path) as stream:
-        stream.write(to_bytes(contiguous, metadata=metadata))
-
-
-def load_answer(path: Path) -> Answer:
-    """Read an answer; raises one of ``UNREADABLE``."""
-    probabilities = load_probabilities(path)
-    with safe_open(path, framework="numpy") as file:
-        metadata = file.metadata() or {}
-        return Answer(
-            patches=int(metadata["patches"]),
-            extent=int(metadata["extent"]),
-            probabilities=probabilities,
-            maps=file.get_tensor("maps"),
-            cell=float(metadata["cell"]),
-            offset=(int(metadata["left"]), int(metadata["top"])),
-            kept=file.get_tensor("kept"),
-            attention=file.get_tensor("attention"),
-            classes=file.get_tensor("classes") if "classes" in list(file.keys()) else None,
-        )
 
 
 def load_probabilities(path: Path) -> list[Floats]:

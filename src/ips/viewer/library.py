@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 import tempfile
 import threading
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -20,15 +19,7 @@ import torch
 
 from ips.errors import ImageError, IPSError
 from ips.predictor import Predictor
-from ips.viewer.answers import (
-    UNREADABLE,
-    Answer,
-    Floats,
-    cache_name,
-    load_answer,
-    load_probabilities,
-    save_answer,
-)
+from ips.viewer.answers import UNREADABLE, Answer, Floats, cache_name, load_probabilities
 from ips.viewer.images import SharedImages, display_names
 from ips.viewer.tiles import AttentionTiles
 
@@ -78,16 +69,10 @@ class Library:
     """
 
     def __init__(
-        self,
-        predictor: Predictor,
-        run: Path,
-        paths: Iterable[Path],
-        *,
-        annotations: Path | None = None,
+        self, predictor: Predictor, run: Path, paths: list[Path], *, annotations: Path | None = None
     ) -> None:
         self.predictor, self.run, self.annotations = predictor, run, annotations
         self.images = SharedImages()
-        paths = list(paths)
         names = zip(paths, display_names(paths), strict=True)
         entries = (Entry(secrets.token_urlsafe(9), path, name) for path, name in names)
         self.entries = {entry.id: entry for entry in entries}
@@ -211,7 +196,7 @@ class Library:
 
         explanation = self.predictor.predict(entry.path, source=source, progress=progress)
         answer = Answer.from_explanation(explanation)
-        save_answer(answer, path)
+        answer.save(path)
         predictions = self._predictions(answer.probabilities)
         self._update(entry, state="ready", done=entry.total, predictions=predictions)
 
@@ -225,7 +210,7 @@ class Library:
 
 
 def _load(path: Path) -> tuple[Answer, AttentionTiles]:
-    answer = load_answer(path)
+    answer = Answer.load(path)
     return answer, AttentionTiles(answer.maps, answer.cell, answer.offset)
 
 
