@@ -15,7 +15,7 @@ from ips import selection
 from ips.errors import ConfigError, PatchError
 from ips.models import LOADS, Load, ScoreTable
 from ips.models import selecting as module
-from ips.models.shortlist import Shortlist
+from ips.models.scoring import Shortlist
 from ips.nn import (
     CrossAttentionTransformer,
     FeatureProjector,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ips.models.shortlist import Shortlist
+from ips.models.scoring import Shortlist
 from ips.patches import MemoryPatches
 
 N, S, D = 60, 3, 4

@@ -8,14 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ips.nn import repeats
-from ips.nn.repeats import Distinct, blank, distinct
+from ips.nn import embedding
+from ips.nn.embedding import blank, distinct
 
 
-def check(patches: Tensor, found: Distinct) -> None:
+def check(patches: Tensor) -> None:
+    first, group = distinct(patches)
     contents = [bytes(patch.flatten().tolist()) for patch in patches]
-    assert torch.equal(patches[found.first][found.group], patches)
-    assert sorted(found.first.tolist()) == sorted({contents.index(row) for row in contents})
+    assert torch.equal(patches[first][group], patches)
+    assert sorted(first.tolist()) == sorted({contents.index(row) for row in contents})
 
 
 @given(
@@ -30,7 +31,7 @@ def test_groups_are_the_equal_patches(
     generator = torch.Generator().manual_seed(seed)
     patches = torch.randint(values, (n, *shape), dtype=torch.uint8, generator=generator)
     patches = patches[torch.randint(n, (n,), generator=generator)]
-    check(patches, distinct(patches))
+    check(patches)
 
 
 @pytest.mark.parametrize("byte", range(16))
@@ -38,22 +39,22 @@ def test_one_different_bit_makes_patches_distinct(byte: int) -> None:
     patches = torch.zeros(9, 16, dtype=torch.uint8)
     for bit in range(8):
         patches[bit + 1, byte] = 1 << bit
-    assert len(distinct(patches).first) == 9
+    assert len(distinct(patches)[0]) == 9
 
 
 def test_the_memory_layout_does_not_matter() -> None:
     patches = torch.randint(2, (4, 4, 1, 30), dtype=torch.uint8).permute(3, 2, 0, 1)
     assert not patches.is_contiguous()
-    check(patches, distinct(patches))
-    check(patches[::2], distinct(patches[::2]))
+    check(patches)
+    check(patches[::2])
 
 
 def test_patches_with_the_same_hash_stay_distinct(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeats, "_hashes", lambda words: torch.zeros(len(words)))
+    monkeypatch.setattr(embedding, "_hashes", lambda words: torch.zeros(len(words)))
     patches = torch.tensor([[1], [2], [1]], dtype=torch.uint8)
-    found = distinct(patches)
-    assert torch.equal(patches[found.first][found.group], patches)
-    assert len(found.first) == 3
+    first, group = distinct(patches)
+    assert torch.equal(patches[first][group], patches)
+    assert len(first) == 3
 
 
 def test_blank_patches_have_one_colour() -> None:

@@ -32,8 +32,7 @@ from ips.data.traffic_sign_annotations import Photo, download_hint, read_photos
 from ips.errors import DataError, ImageError
 from ips.images.array import WholeImage, as_pixels
 from ips.images.image import Pixels
-from ips.patches.grid import Edge, Grid
-from ips.patches.image import ImagePatches
+from ips.patches.image import Edge, Grid, ImagePatches
 
 WIDTH, HEIGHT = 1600, 1200
 JITTER = 0.1

@@ -18,7 +18,7 @@ from ips.models.checks import PatchShape, check_batch, check_slices, check_sourc
 from ips.models.outputs import Output, Prediction, Selected
 from ips.models.scoring import ScoreTable
 from ips.nn import Aggregator, Head, PatchReadout, evaluating, sinusoidal_position
-from ips.nn.pixels import Normalise, fastest_memory_format
+from ips.nn.encoders import Normalise, fastest_memory_format
 from ips.patches import PatchSource
 from ips.selection import Selection
 

@@ -19,8 +19,7 @@ from ips.errors import ConfigError
 from ips.models.checks import check_scores
 from ips.models.net import Load, Net, Sources, Tables
 from ips.models.outputs import Output, Selected, join
-from ips.models.scoring import ScoreTable, unscored_blocks
-from ips.models.shortlist import Shortlist
+from ips.models.scoring import ScoreTable, Shortlist, unscored_blocks
 from ips.nn import Aggregator, Head, PatchReadout, evaluating
 from ips.nn.embedding import EmbeddingPass, SelectionEncoder, joined
 from ips.patches import MemoryPatches, PatchSource, in_memory, pad

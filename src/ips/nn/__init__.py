@@ -6,12 +6,12 @@ from ips.nn.attention import (
     CrossAttention,
     CrossAttentionTransformer,
     GatedAttention,
+    sinusoidal_position,
 )
 from ips.nn.build import BuiltEncoder, build_encoder
+from ips.nn.embedding import evaluating
 from ips.nn.encoders import ENCODERS, FeatureProjector, ResNet, resnet18, resnet50, thin_resnet
 from ips.nn.heads import Head, PatchReadout
-from ips.nn.modes import evaluating
-from ips.nn.position import sinusoidal_position
 
 __all__ = [
     "ENCODERS",

@@ -6,6 +6,7 @@ of a head, D_h hidden units of gated attention, S score channels.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -198,3 +199,19 @@ class GatedAttention(nn.Module):
         logits = self.logits(x).transpose(1, 2)  # (B, T, M)
         a = logits.masked_fill(~mask[:, None], -torch.inf).softmax(dim=-1)
         return Aggregated(tokens=a @ x, attention=a.unsqueeze(2))  # (B, T, D), (B, T, 1, M)
+
+
+def sinusoidal_position(index: Tensor, dim: int) -> Tensor:
+    """Encode patch indices ``(...)`` as ``(..., dim)``: sines and cosines of growing wavelength.
+
+    They are computed instead of looked up in a table, so the number of patches is not limited.
+
+    >>> sinusoidal_position(torch.tensor([0, 7]), 4).shape
+    torch.Size([2, 4])
+    """
+    # In double precision, because single precision does not separate indices above a million.
+    pair = torch.arange(0, dim, 2, dtype=torch.float64, device=index.device)
+    rates = torch.exp(pair * (-math.log(10_000.0) / dim))  # (dim / 2,)
+    angles = index.unsqueeze(-1) * rates  # (..., dim / 2)
+    waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)  # (..., dim)
+    return waves[..., :dim].to(torch.float32)

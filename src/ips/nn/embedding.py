@@ -1,6 +1,6 @@
 """Embed many patches without gradients and with little memory, for selection.
 
-Letters: n patches, D embedding size.
+Letters: n patches, u distinct ones, P bytes of a patch, D embedding size.
 
 The embedding of a patch does not depend on the other patches. So the number of patches per
 micro-batch only affects speed and memory, and equal patches need to be embedded only once.
@@ -8,13 +8,14 @@ micro-batch only affects speed and memory, and equal patches need to be embedded
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ips.nn.folding import FoldedEncoder, has_hooks
-from ips.nn.repeats import distinct
 
 # Activations of about this many pixels fit into the cache of a CPU; a GPU needs far more at a time.
 _PIXELS = {"cpu": 320_000, "cuda": 10_000_000}
@@ -107,27 +108,26 @@ class EmbeddingPass:
         worthwhile = self._seen < PROBE or self._embedded < 0.9 * self._seen
         if patches.dtype != torch.uint8 or not worthwhile:
             return self._encode(patches)
-        known = 0
+        known = 0 if self._known is None else len(self._known[0])
         if self._known is not None:
-            known = len(self._known[0])
             patches = torch.cat([self._known[0], patches])
-        found = distinct(patches)
-        new = found.first >= known  # known patches are distinct and come first
+        first, group = distinct(patches)
+        new = first >= known  # known patches are distinct and come first
         if self._known is None:
-            x = self._encode(patches.index_select(0, found.first))  # (u, D)
+            x = self._encode(patches.index_select(0, first))  # (u, D)
         else:
             x = self._known[1].new_empty(len(new), self._known[1].shape[1])
-            x[~new] = self._known[1][found.first[~new]]
+            x[~new] = self._known[1][first[~new]]
             if new.any():
-                x[new] = self._encode(patches.index_select(0, found.first[new]))
+                x[new] = self._encode(patches.index_select(0, first[new]))
         self._seen += len(patches) - known
         self._embedded += int(new.sum())
-        counts = torch.bincount(found.group)
+        counts = torch.bincount(group)
         frequent = counts.topk(min(_REMEMBERED, len(counts))).indices
         frequent = frequent[counts[frequent] > 1]
         if len(frequent):
-            self._known = patches[found.first[frequent]], x[frequent]
-        return x.index_select(0, found.group[known:])
+            self._known = patches[first[frequent]], x[frequent]
+        return x.index_select(0, group[known:])
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
@@ -144,3 +144,58 @@ def micro_batch(shape: torch.Size | tuple[int, ...], device: torch.device) -> in
         return _ROWS.get(device.type, _ROWS["cuda"])
     fit = _PIXELS.get(device.type, _PIXELS["cuda"]) // (shape[-1] * shape[-2])
     return 1 << max(fit.bit_length() - 1, 3)
+
+
+def blank(patches: Tensor) -> Tensor:
+    """Return ``(n,)``, True for patches ``(n, C, h, w)`` of a single colour."""
+    if patches.dim() != 4:
+        return torch.zeros(len(patches), dtype=torch.bool, device=patches.device)
+    colours = patches.flatten(2)  # (n, C, h·w)
+    return (colours.amin(dim=2) == colours.amax(dim=2)).all(dim=1)
+
+
+def distinct(patches: Tensor) -> tuple[Tensor, Tensor]:
+    """Group equal uint8 patches ``(n, ...)`` by a hash, and confirm it by comparison.
+
+    Returns:
+        ``first`` ``(u,)``, the index of the first occurrence of each of the u distinct patches, and
+        ``group`` ``(n,)``, which of them each patch equals: ``patches[first][group] == patches``.
+    """
+    rows = patches.flatten(1)  # (n, P)
+    words = F.pad(rows, (0, -rows.shape[1] % 8)).contiguous().view(torch.int64)  # (n, P / 8)
+    _, group = torch.unique(_hashes(words), return_inverse=True)
+    places = torch.arange(len(patches), device=patches.device)
+    count = int(group.max()) + 1
+    first = places.new_full((count,), len(patches)).scatter_reduce(0, group, places, "amin")
+    if not torch.equal(words.index_select(0, first[group]), words):
+        return places, places  # a hash collision
+    return first, group
+
+
+def _hashes(words: Tensor) -> Tensor:
+    """Hash each row of 8-byte words to 64 bits, with a random odd weight for every word."""
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randint(-(2**62), 2**62, words.shape[1:], generator=generator) * 2 + 1
+    # Mixed, or the high byte of a word would only affect the high byte of the hash.
+    mixed = words ^ (words >> 29)
+    return mixed.mul_(weights.to(words.device)).sum(dim=1)
+
+
+@contextmanager
+def evaluating(*modules: nn.Module) -> Iterator[None]:
+    """Run in evaluation and no-gradient mode, then restore the mode of every sub-module.
+
+    ``module.train(mode)`` would set one mode for all sub-modules, and so unfreeze a BatchNorm that
+    had been set to evaluation mode. The modes are also restored after an exception.
+    """
+    flags = [(part, part.training) for module in modules for part in module.modules()]
+    try:
+        for part, _ in flags:
+            part.training = False
+        with torch.no_grad():
+            yield
+    finally:
+        for part, flag in flags:
+            part.training = flag
+        # Weights that autocast has converted here have no gradients, so drop them.
+        torch.clear_autocast_cache()

@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from ips.images import Image, downsample_for, open_image
 from ips.patches.features import open_features, split_address
-from ips.patches.grid import Edge
-from ips.patches.image import ImagePatches
+from ips.patches.image import Edge, ImagePatches
 from ips.patches.source import PatchSource
 
 FEATURE_SUFFIXES = (".h5", ".hdf5")

@@ -7,9 +7,8 @@
 [3, 1]
 """
 
-from ips.selection.choose import MODES, Mode, Selection, exact, iterative, random
+from ips.selection.choose import MODES, Mode, Selection, exact, iterative, random, scores, shuffled
 from ips.selection.perturbed import perturbed_top_k
-from ips.selection.scores import scores, shuffled
 
 __all__ = [
     "MODES",

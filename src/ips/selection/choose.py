@@ -11,7 +11,7 @@ one image or ``(B, N, S)`` for a batch. ``mask`` ``(B, N)`` is False for padding
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from ips.errors import ConfigError
-from ips.selection.scores import scores
 
 Mode = Literal["iterative", "exact", "random"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -43,6 +42,25 @@ class Selection:
         """Remove the last columns if they are masked for all images."""
         K = int(self.mask.sum(dim=1).max())
         return Selection(self.indices[:, :K], self.mask[:, :K], self.scores[:, :K])
+
+
+def scores(logits: Tensor, mask: Tensor) -> Tensor:
+    """Attention of each patch among those given: softmax per channel, mean over channels.
+
+    Channels are heads x tokens, so this is the mean over heads, then over tokens (Appendix B). A
+    masked patch is excluded from the softmax and has the score 0.
+
+    Args:
+        logits: ``(B, N, S)``.
+        mask: ``(B, N)``, False for padding.
+
+    Returns:
+        ``(B, N)``; sums to 1 over the patches of an image.
+    """
+    absent = ~mask.unsqueeze(-1)  # (B, N, 1)
+    attention = logits.masked_fill(absent, -torch.inf).softmax(dim=1)  # (B, N, S)
+    # For an image without patches the softmax is NaN, which becomes 0 here.
+    return attention.masked_fill(absent, 0.0).mean(dim=-1)  # (B, N)
 
 
 def iterative(
@@ -119,6 +137,30 @@ def random(
         return kept, present.gather(1, kept).to(logits.dtype) / counts.clamp(min=1)
 
     return _select(choose, logits, keep=keep, chunk=chunk, mask=mask, order=order)
+
+
+def shuffled(mask: Tensor, *, seed: int | Sequence[int]) -> Tensor:
+    """Shuffle the patches of each image by a seed; padding comes last.
+
+    The order decides which patches are compared in a step of the iterative selection, and which of
+    two equal scores wins. It depends on the seed and on the number of patches of the image, but
+    neither on its position in the batch nor on the padding, nor on the device.
+
+    Args:
+        mask: ``(B, N)``, False for padding.
+        seed: one seed for all images, or one for each.
+
+    Returns:
+        ``(B, N)`` patch indices.
+    """
+    order = torch.empty(mask.shape, dtype=torch.int64)
+    seeds = [seed] * len(mask) if isinstance(seed, int) else seed
+    for row, present, image_seed in zip(order, mask.cpu(), seeds, strict=True):
+        indices, padding = present.nonzero()[:, 0], (~present).nonzero()[:, 0]
+        generator = torch.Generator().manual_seed(image_seed)
+        shuffle = torch.randperm(len(indices), generator=generator)
+        row.copy_(torch.cat([indices[shuffle], padding]))
+    return order.to(mask.device)
 
 
 def _select(

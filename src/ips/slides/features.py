@@ -21,9 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ips.errors import ConfigError, ImageError, IPSError, PatchError
-from ips.nn import evaluating, pixels
+from ips.nn import encoders, evaluating
 from ips.nn.embedding import SelectionEncoder, micro_batch
-from ips.nn.pixels import fastest_memory_format
 from ips.patches import FeatureWriter, ImagePatches, open_features, prefetch
 from ips.slides.coords import NoTissueError
 from ips.slides.listing import SlideProgress
@@ -72,8 +71,8 @@ class FeatureExtractor:
         self.encoder, self.channels, self.crop = encoder, channels, crop
         self.normalise, self.dtype = normalise, dtype
         self.device = next((p.device for p in encoder.parameters()), torch.device("cpu"))
-        layout = fastest_memory_format(encoder)
-        self._pixels = pixels.Normalise(mean, std, memory_format=layout).to(self.device)
+        layout = encoders.fastest_memory_format(encoder)
+        self._pixels = encoders.Normalise(mean, std, memory_format=layout).to(self.device)
         self._fast = SelectionEncoder(self._prepare)
         self._warm = False
         weights = _fingerprint(encoder, [*mean, *std])

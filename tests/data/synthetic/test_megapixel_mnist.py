@@ -20,7 +20,7 @@ from ips.data.synthetic.megapixel_mnist import TASKS, MegapixelMNIST, draw_strok
 from ips.data.synthetic.megapixel_mnist_files import SavedMegapixelMNIST, save_megapixel_mnist
 from ips.data.synthetic.scene import ScenePatches
 from ips.errors import DataError, PatchError
-from ips.patches.grid import Edge, Grid
+from ips.patches.image import Edge, Grid
 from ips.patches.source import PatchSource
 
 

@@ -26,7 +26,7 @@ from ips.data.split import Split, check_split
 from ips.data.synthetic.digits import CLASSES, DIGIT_SIDE, Digits, Numbers, Pixels, load_digits
 from ips.data.synthetic.scene import ScenePatches
 from ips.errors import DataError
-from ips.patches.grid import Edge, Grid
+from ips.patches.image import Edge, Grid
 from ips.patches.source import Coords
 
 TASKS: dict[str, tuple[Literal["multiclass", "multilabel"], int]] = {

@@ -31,7 +31,7 @@ from ips.data.synthetic.megapixel_mnist import (
 )
 from ips.errors import DataError
 from ips.files import atomic_write, write_text
-from ips.patches.grid import Edge, Grid
+from ips.patches.image import Edge, Grid
 
 _KIND = {"kind": "megapixel-mnist", "version": 1}
 _COUNTS = ("side", "train", "test", "noise")

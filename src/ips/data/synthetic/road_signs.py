@@ -36,8 +36,7 @@ from ips.errors import DataError
 from ips.files import atomic_write
 from ips.images.array import WholeImage, as_pixels
 from ips.images.image import Pixels
-from ips.patches.grid import Edge, Grid
-from ips.patches.image import ImagePatches
+from ips.patches.image import Edge, Grid, ImagePatches
 
 NAMES = ["no sign", *SPEEDS]
 TASKS: dict[str, tuple[Literal["multiclass", "multilabel"], int]] = {

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ips.patches.grid import Grid
+from ips.patches.image import Grid
 from ips.patches.source import Coords, Indices, Part, PatchSource, as_index
 from ips.patches.thumbnail import shrink_region
 
