@@ -113,14 +113,14 @@ def train(
     """
     from ips.config_io import parse_config
     from ips.explain.figures.gallery import TopPatches
-    from ips.recipes import read_recipe, shortened
+    from ips.recipes import fit_warmup, read_recipe
     from ips.report.figures import draw_run, snapshot_writer, top_patch_collector
     from ips.training import build_data
     from ips.training import run as training
 
     folder = Path(run)
     values = read_recipe(str(recipe), scale=scale, settings=settings)
-    config = shortened(parse_config(values, source=str(recipe)), settings)
+    config = fit_warmup(parse_config(values, source=str(recipe)), settings)
     data = build_data(config)
     watch = snapshot_writer(folder, data)
     model = training.train(config, folder, resume=resume, console=console, data=data, watch=watch)

@@ -249,7 +249,7 @@ def test_numbers_may_end_in_stray_characters(tmp_path: Path) -> None:
     [
         ("no colon here", "expected IMAGE.jpg:SIGN"),
         (":VISIBLE", "expected IMAGE.jpg:SIGN"),
-        ("a.jpg:VISIBLE, 1, 2, 3, 4, PROHIBITORY;", "6 fields instead of 7"),
+        ("a.jpg:VISIBLE, 1, 2, 3, 4, PROHIBITORY;", "7 fields, got 6"),
         ("a.jpg:HIDDEN, 1, 2, 3, 4, PROHIBITORY, 50_SIGN;", "visibility 'HIDDEN'"),
         ("a.jpg:VISIBLE, 1, 2, x3, 4, PROHIBITORY, 50_SIGN;", "'x3' is not a coordinate"),
     ],
@@ -270,7 +270,7 @@ def test_unusable_annotations_are_reported(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"annotations\.txt cannot be read"):
         read_annotations(path)
     path.write_text("a.jpg:VISIBLE, 1, 2, 3, 4, OTHER, OTHER;\n")
-    with pytest.raises(DataError, match=r"annotations\.txt names no image"):
+    with pytest.raises(DataError, match=r"annotations\.txt lists no image"):
         read_photos(tmp_path)
 
 
@@ -289,7 +289,9 @@ def test_missing_and_damaged_files_are_reported_with_the_command_to_run(folder: 
     image.unlink()
     with pytest.raises(ImageError, match=f"seventy.jpg is missing.*{hint}"):
         data[1][0].read([0])
-    with pytest.raises(DataError, match=f"seventy.jpg is missing, one of 1 of 5.*{hint}"):
+    with pytest.raises(
+        DataError, match=f"1 of 5 images are missing, such as .*seventy.jpg: .*{hint}"
+    ):
         TrafficSigns(folder)
     download_traffic_signs(folder)  # from the archive that is still there
     assert image.read_bytes() == content

@@ -1,4 +1,4 @@
-"""Compare arms: how long they take, and whether they select the same patches.
+"""Compare the arms of a benchmark: their times, and the patches that they select.
 
 Letters: B images, M patches kept.
 """
@@ -109,7 +109,7 @@ def compare_select_step(
             return ours()
 
     arms = {"baseline": lambda: paper.select(batch, seed=0).indices, "ours": ours}
-    if case.name == "megapixel-mnist":  # where many patches are equal
+    if case.name == "megapixel-mnist":  # has many equal patches
         arms["ours, without embed-once"] = without_reuse
     return compare_arms(
         case.name, case.settings, arms, case.sources, rounds=rounds, device=device, log=log
@@ -117,7 +117,7 @@ def compare_select_step(
 
 
 def embed_every_patch() -> AbstractContextManager[object]:
-    """Embed equal patches again and again, to measure selection without embed-once."""
+    """Turn off embed-once: within this context, equal patches are embedded repeatedly."""
     return patch.object(embedding, "PROBE", 0)
 
 

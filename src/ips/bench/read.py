@@ -35,14 +35,14 @@ def bench_read(
 ) -> Report:
     """Read all patches of the same picture from each kind of file.
 
-    Each run opens the file again, so the time includes what a format decodes at the first read.
-    The file is in the cache of the operating system.
+    Each run opens the file again, so the time includes the decoding of formats that can only be
+    decoded as a whole. The file is in the cache of the operating system.
 
     Args:
         side: side of the picture in pixels.
         patch: side of a patch in pixels.
         rounds: number of timed runs of every reader.
-        quick: use a tiny picture to try the benchmark; the numbers mean nothing.
+        quick: use a tiny picture, to test the benchmark itself; the numbers mean nothing.
         log: callback that receives a line of text after every run.
     """
     side, patch = (512, 64) if quick else (side, patch)
@@ -75,7 +75,7 @@ def bench_read(
         quick=quick,
         header=("reader", *(f"{order}, patches/s" for order in ORDERS)),
         rows=[(name, *(f"{r:,.0f}" for r in orders.values())) for name, orders in rates.items()],
-        notes=[f"prefetching: {gain['ratio']} times as fast as reading, then embedding"],
+        notes=[f"prefetching: {gain['ratio']} times as fast as reading and embedding in turn"],
         figure=rate_bars(rates, title=f"Reading patches of {patch} px from {side:,} px"),
     )
 
@@ -115,7 +115,7 @@ def _read_all(opener: Callable[[], Image], patch: int, order: str) -> int:
 def prefetch_gain(
     opener: Callable[[], Image], patch: int, *, rounds: int, quick: bool, log: Log
 ) -> dict[str, Any]:
-    """Time reading, embedding, one after the other, and both at once with `prefetch`."""
+    """Time reading only, embedding only, both in turn, and both at once with `prefetch`."""
     encoder = resnet18(stages=1 if quick else 2, width=16)
 
     def run(blocks: Callable[[PatchSource], Iterable[Tensor]], embed: bool) -> None:

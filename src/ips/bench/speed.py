@@ -34,7 +34,7 @@ def bench_selection(
         rounds: number of timed runs of every arm.
         batch: number of images, 16 by default as in the paper. The case ``features`` has one bag.
         device: ``cpu`` or ``cuda``; the GPU by default, if there is one.
-        quick: use tiny images and models to try the benchmark; the times mean nothing.
+        quick: use tiny images and models, to test the benchmark itself; the times mean nothing.
         log: callback that receives a line of text after every run.
     """
     batch, device = batch or (2 if quick else 16), pick_device(device)
@@ -53,7 +53,7 @@ def bench_selection(
         data={"rounds": rounds, "cases": results},
         device=device,
         quick=quick,
-        header=("case", "arm", "median s", "times the baseline's speed", "patches selected"),
+        header=("case", "arm", "median s", "speed relative to the baseline", "patches selected"),
         rows=[row for result in results for row in table_rows(result)],
         notes=[note for result in results for note in result.get("notes", [])],
         figure=ratio_bars(results, title="Selection: speed relative to the baseline"),
@@ -68,7 +68,7 @@ def bench_step(
     quick: bool = False,
     log: Log = ignore,
 ) -> Report:
-    """Measure selection, forward, backward and AdamW on megapixel MNIST at 1,500 px.
+    """Measure a training step on megapixel MNIST at 1,500 px: selection, forward, backward, AdamW.
 
     The arms start from the same weights and see the same batch. After the first update their
     weights differ by rounding, so the selections are compared at the untimed first step.
@@ -99,7 +99,7 @@ def bench_step(
         data={"rounds": rounds, "cases": [result]},
         device=device,
         quick=quick,
-        header=("arm", "median s", "times the baseline's speed"),
+        header=("arm", "median s", "speed relative to the baseline"),
         rows=[row[1:4] for row in table_rows(result)],
         notes=[f"first step: {result['agreement']['ours']}"],
         figure=ratio_bars([result], title="Training step: speed relative to the baseline"),

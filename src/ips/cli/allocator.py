@@ -1,4 +1,4 @@
-"""A memory setting of the process, which only the command line may change."""
+"""Memory setting of the process. Only the command line changes it, never the library."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def megapixel_mnist(
 ) -> None:
     """Generate megapixel MNIST: five digits among noise on large images.
 
-    Sizes and counts are those of the paper by default.
+    The default sizes and counts are those of the paper.
     """
     from ips.data.synthetic.megapixel_mnist_files import save_megapixel_mnist, write_png_files
 
@@ -111,7 +111,7 @@ def traffic_signs(
         tasks: dict[str, TaskID] = {}
 
         def progress(what: str, done: float, total: float | None) -> None:
-            if what not in tasks:  # an earlier download does not count as speed
+            if what not in tasks:  # bytes of an earlier download do not count as speed
                 tasks[what] = bar.add_task(what, completed=int(done), total=total, note="")
             bar.update(tasks[what], completed=done, total=total)
 
@@ -146,19 +146,17 @@ def tissue_slides(
 @data.command("camelyon16")
 def camelyon16(
     folder: Annotated[
-        Path, Argument(metavar="FOLDER", help="Folder with training/ and testing/ in it")
+        Path, Argument(metavar="FOLDER", help="CAMELYON16 folder, with training/ and testing/")
     ],
     features: Annotated[
         Path | None,
-        Option(
-            metavar="DIR", help="Folder of `ips slides features`, to train on features, not pixels"
-        ),
+        Option(metavar="DIR", help="Output folder of `ips slides features`, to train on features"),
     ] = None,
-    out: Annotated[Path, Option(metavar="CSV", help="Table to write")] = Path("camelyon16.csv"),
+    out: Annotated[Path, Option(metavar="CSV", help="CSV file to write")] = Path("camelyon16.csv"),
 ) -> None:
     """Write a CSV of the CAMELYON16 slides to train on.
 
-    It has the labels and the official split, with known errors corrected. Get the slides from
+    The CSV has the labels and the official split, with known errors corrected. Get the slides from
     https://camelyon17.grand-challenge.org/Data/.
     """
     from ips.data.camelyon16 import camelyon16_table, write_table

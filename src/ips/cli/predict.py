@@ -24,24 +24,24 @@ def predict(
     as_json: Annotated[bool, Option("--json", help="Print JSON instead of a table")] = False,
     figures: Annotated[
         Path | None,
-        Option(metavar="DIR", help="Output folder for a figure of each image's attention"),
+        Option(metavar="DIR", help="Output folder for a figure of the attention in each image"),
     ] = None,
 ) -> None:
     """Predict the classes of images, and show the position of the most important patch.
 
-    An image that cannot be read is reported and skipped, and the exit code is then 1. After an
+    An image that cannot be read is reported and skipped; the exit code is then 1. After an
     interruption, the predictions made so far are printed.
     """
-    answers: list[dict[str, Any]] = []
+    predictions: list[dict[str, Any]] = []
     try:
         found = api.predict(run, images, figures=figures, console=err, on_error=_print_error)
-        answers.extend(prediction.as_dict() for prediction in found)
+        predictions.extend(prediction.as_dict() for prediction in found)
     finally:  # the predictions so far may have taken hours
         if as_json:
-            typer.echo(json.dumps(answers, indent=2))
-        elif answers:
-            _print_predictions(answers)
-    if len(answers) < len(images):
+            typer.echo(json.dumps(predictions, indent=2))
+        elif predictions:
+            _print_predictions(predictions)
+    if len(predictions) < len(images):
         raise typer.Exit(1)
 
 
@@ -65,8 +65,8 @@ def explain(
         bool,
         Option(
             "--no-crop",
-            help="Count the pixels of GeoJSON and TIFF from the corner of the whole slide; by "
-            "default from the corner of its scanned area, as QuPath does",
+            help="Place the origin of GeoJSON and TIFF at the corner of the whole slide; by "
+            "default at the corner of its scanned area, as in QuPath",
         ),
     ] = False,
 ) -> None:
@@ -76,7 +76,7 @@ def explain(
     with the most attention (-gallery.png), the classes of the selected patches, if the model has a
     patch-level head (-classes.png), a table of all patches (-patches.csv), outlines for QuPath
     (.geojson), and a pyramid for slide viewers (-map.tif). An image that cannot be read is
-    reported and skipped, and the exit code is then 1.
+    reported and skipped; the exit code is then 1.
     """
     rows = []
     found = api.explain(
@@ -97,7 +97,7 @@ def explain(
                 print_message(note)
     finally:  # the explanations so far may have taken hours
         if rows:
-            print_table(["image", "answer", "patches", "files"], rows)
+            print_table(["image", "prediction", "patches", "files"], rows)
     if len(rows) < len(images):
         raise typer.Exit(1)
 
@@ -109,7 +109,7 @@ def report(
         Path | None, Option(metavar="FILE", help="HTML file to write; RUN/report.html by default")
     ] = None,
     examples: Annotated[
-        int, Option(min=1, max=20, help="Number of correct and of wrong test images to show, each")
+        int, Option(min=1, max=20, help="Number of correct test images to show, and of wrong ones")
     ] = 4,
 ) -> None:
     """Write an HTML report of a run: scores, confusion matrices, calibration, examples.
@@ -163,14 +163,14 @@ def _print_error(error: IPSError) -> None:
     print_message(f"ips: {error}")
 
 
-def _print_predictions(answers: list[dict[str, Any]]) -> None:
+def _print_predictions(predictions: list[dict[str, Any]]) -> None:
     rows = []
-    for answer in answers:
-        cells = [_cell(**task) for task in answer["tasks"].values()]
-        best = answer["kept"][0]
+    for prediction in predictions:
+        cells = [_cell(**task) for task in prediction["tasks"].values()]
+        best = prediction["kept"][0]
         place = f"{best['x']}, {best['y']}"
-        rows.append([answer["image"], *cells, f"{answer['patches']:,}", place])
-    print_table(["image", *answers[0]["tasks"], "patches", "most attention at (x, y)"], rows)
+        rows.append([prediction["image"], *cells, f"{prediction['patches']:,}", place])
+    print_table(["image", *predictions[0]["tasks"], "patches", "most attention at (x, y)"], rows)
 
 
 def _cell(answer: str | list[str], probabilities: dict[str, float]) -> str:

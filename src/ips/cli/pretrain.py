@@ -50,14 +50,14 @@ def pretrain(
         Option(help="Peak learning rate; by default 0.2 x batch / 256 for lars, 0.001 for adamw"),
     ] = None,
     tau: Annotated[
-        float, Option(help="Decay of the moving average at the start; use 0.99 for short runs")
+        float, Option(help="Initial decay of the moving average; use 0.99 for short runs")
     ] = 0.996,
     hidden: Annotated[
         int, Option(min=1, help="Number of hidden units of projector and predictor")
     ] = 4096,
-    projection: Annotated[int, Option(min=1, help="Size of the projected embedding")] = 256,
+    projection: Annotated[int, Option(min=1, help="Output size of BYOL's projector")] = 256,
     seed: Annotated[
-        int, Option(min=0, max=2**31, help="Random seed of weights, patches and views")
+        int, Option(min=0, max=2**31, help="Random seed of weights, patches and augmentation")
     ] = 0,
     precision: Annotated[
         Literal["32-true", "16-mixed", "bf16-mixed"],
@@ -98,5 +98,5 @@ def pretrain(
         )
     if file is not None:
         print_message(f"{run}: encoder.safetensors, metrics.csv, figures/neighbours.png")
-        shape = f"encoder.name={encoder}, encoder.stages={stages}, encoder.width={width}"
-        print_message(f"train on it with encoder.weights={file}, {shape}")
+        shape = f"{{name: {encoder}, stages: {stages}, width: {width}, weights: {file}}}"
+        print_message(f"train a classifier with it, in a YAML file: encoder: {shape}")

@@ -54,5 +54,5 @@ def _print_scores(evaluation: Evaluation) -> None:
         [task, f"{score:.3f}", evaluation.metrics[task]]
         for task, score in evaluation.scores.items()
     ]
-    print_table(["task", "score", "on held-out images"], rows)
+    print_table(["task", "test score", "metric"], rows)
     print_message(f"{evaluation.run}: test.json, metrics.csv, model.safetensors, figures/")

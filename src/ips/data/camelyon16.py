@@ -43,7 +43,7 @@ _LABELS = {
 
 @dataclass(frozen=True)
 class Camelyon16Slide:
-    """A slide with its name in later releases, its file or feature file, 0 or 1, and its split."""
+    """A slide; ``path`` is its slide or feature file, and ``tumor`` is its label, 0 or 1."""
 
     name: str
     path: Path
@@ -70,7 +70,7 @@ class Camelyon16:
 
 
 def camelyon16_table(folder: str | Path, *, features: str | Path | None = None) -> Camelyon16:
-    """List the slides of a folder, or the files of a folder of features, with label and split.
+    """List the slides of a folder, or their feature files, with label and split.
 
     With ``features``, only ``testing/reference.csv`` is needed in ``folder``.
     """
@@ -82,15 +82,15 @@ def camelyon16_table(folder: str | Path, *, features: str | Path | None = None) 
         wanted = "no slides in " + ", ".join(_FOLDERS) if features is None else "no feature files"
         raise DataError(
             f"{features or folder}: {wanted} with names of CAMELYON16, such as {_TRAINING[0]}: "
-            "give another folder"
+            "choose another folder"
         )
     labels = {name: int(name.startswith("tumor")) for name in _TRAINING}
     if any(name in found for name in _TEST):
         labels |= read_reference(reference)
     if unlabelled := [name for name in _TEST if name in found and name not in labels]:
         raise DataError(
-            f"{reference}: no label for {len(unlabelled)} slides, {unlabelled[0]} first: get the "
-            "file again"
+            f"{reference}: no label for {len(unlabelled)} slides, such as {unlabelled[0]}: "
+            "download the file again"
         )
     slides = [
         Camelyon16Slide(name, found[name], labels[name], split)
@@ -115,7 +115,7 @@ def read_reference(path: str | Path) -> dict[str, int]:
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing: it has the labels of the test slides") from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: not a readable CSV ({error}): get the file again") from error
+        raise DataError(f"{path}: not a readable CSV ({error}): download it again") from error
     lines = [cells for cells in lines if any(cells)]
     columns = [0, 1]
     if lines and (header := [cell.lower() for cell in lines[0]])[0] == "image":
@@ -128,14 +128,14 @@ def read_reference(path: str | Path) -> dict[str, int]:
         if label is None:
             raise DataError(
                 f"{path}: the class of {cells[0]} is {' or '.join(words) or 'not given'}, expected "
-                "normal or tumor: get the file again"
+                "normal or tumor: download it again"
             )
         labels[Path(name).stem] = label
     return labels
 
 
 def write_table(slides: Iterable[Camelyon16Slide], path: str | Path) -> None:
-    """Write a CSV of paths, labels and splits for ``data: {kind: table}``."""
+    """Write a CSV of paths, labels and splits, for ``data: {kind: table}`` in a config."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     rows = [(slide.path.resolve(), slide.tumor, slide.split) for slide in slides]
     write_csv(Path(path), ["path", TASK, "split"], rows)
@@ -153,14 +153,14 @@ def camelyon16_regions(folder: str | Path, slide: Camelyon16Slide) -> list[Regio
     files = [file for file in sorted(annotations.glob("*.xml")) if file.stem.lower() in names]
     if not files:
         raise DataError(
-            f"{annotations}: no {slide.name}.xml, though the slide shows a tumour: get the "
-            "annotations again"
+            f"{annotations}: no {slide.name}.xml, though the slide shows a tumour: "
+            "download the annotations again"
         )
     return read_tumour_regions(files[0])
 
 
 def _files(folders: Iterable[Path], *, suffix: str) -> dict[str, Path]:
-    """Files by slide name; of a slide with two files, the one with the later name is used."""
+    """Files by slide name; a file with the new name of a slide precedes one with the old name."""
     pattern = re.compile(r"(normal|tumor|test)_\d{3}")
     found: dict[str, Path] = {}
     for folder in folders:

@@ -23,9 +23,9 @@ def stratified_split(
 ) -> tuple[list[int], list[int]]:
     """Split images at random, with the same share of every class in both parts.
 
-    Classes with a single image are treated as one class. Every other class occurs in both parts
-    if the share leaves room for that; otherwise the larger classes do. The result depends on the
-    labels, their order and the seed only.
+    All classes with a single image are treated as one class. Every other class occurs in both
+    parts; if the smaller part has too few images for that, the larger classes come first. The
+    result depends only on the labels, their order and the seed.
 
     Args:
         labels: class of each image.
@@ -40,7 +40,7 @@ def stratified_split(
     (9, [False, False, True])
     """
     if not 0 < test < 1:
-        raise DataError(f"test={test}, expected the share to test on, between 0 and 1")
+        raise DataError(f"test={test}, expected the share of test images, between 0 and 1")
     if len(labels) < 2:
         raise DataError(
             f"{len(labels)} images: there is nothing to split, add images or a split column to the "
@@ -63,8 +63,8 @@ def stratified_split(
 def _test_counts(sizes: list[int], test: float) -> list[int]:
     """Number of test images of each class, with the exact total.
 
-    Counts start with each class in both parts. Until the total fits, the class that is furthest
-    from its share changes by one. A class leaves one part only if there is no other way.
+    Counts start at the rounded shares, with each class in both parts. Until the total is right,
+    the class furthest from its share gains or loses one. A class leaves a part only if it must.
     """
     size = np.array(sizes)
     total = min(max(round(sum(sizes) * test), 1), sum(sizes) - 1)

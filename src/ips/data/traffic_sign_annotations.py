@@ -1,7 +1,7 @@
 """Annotation files of the Swedish traffic signs: which photographs belong to the data set.
 
 A line is ``IMAGE.jpg:SIGN;SIGN;`` and a sign is ``VISIBILITY, right, bottom, left, top, TYPE,
-NAME``. The entry ``MISC_SIGNS`` stands for further signs of no class and is ignored.
+NAME``. The entry ``MISC_SIGNS`` stands for other, unspecified signs and is ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Sign:
     """One sign on a photograph."""
 
     name: str  # such as 70_SIGN
-    visibility: str  # unchecked for signs of no class
+    visibility: str  # checked only for the speed limits in NAMES
     box: Box
 
     @property
@@ -64,7 +64,7 @@ def read_photos(folder: Path) -> list[Photo]:
             boxes = [s.box for s in limits if (s.name, s.visibility) == (best.name, "VISIBLE")]
             photos.append(Photo(folder / image, label=_LABELS[best.name], boxes=tuple(boxes)))
     if not photos:
-        raise DataError(f"{folder / 'annotations.txt'} names no image: {download_hint(folder)}")
+        raise DataError(f"{folder / 'annotations.txt'} lists no image: {download_hint(folder)}")
     return photos
 
 
@@ -86,7 +86,7 @@ def read_annotations(path: Path) -> list[tuple[str, list[Sign]]]:
             if not colon or not image.strip():
                 raise ValueError("expected IMAGE.jpg:SIGN;SIGN;")
             cells = [[cell.strip() for cell in entry.split(",")] for entry in entries.split(";")]
-            signs = [_sign(c) for c in cells if c != [""] and c[0] != "MISC_SIGNS"]
+            signs = [_parse_sign(c) for c in cells if c != [""] and c[0] != "MISC_SIGNS"]
         except ValueError as error:
             raise DataError(
                 f"{path}, line {number}: {error}: delete the file, then {hint}"
@@ -96,21 +96,21 @@ def read_annotations(path: Path) -> list[tuple[str, list[Sign]]]:
 
 
 def download_hint(folder: Path) -> str:
-    """What to do if a file of a set is missing or damaged."""
+    """Advice for error messages about a missing or damaged file."""
     return f"download the data set with 'ips data traffic-signs {folder.parent}'"
 
 
-def _sign(cells: Sequence[str]) -> Sign:
+def _parse_sign(cells: Sequence[str]) -> Sign:
     if len(cells) < 7:
-        raise ValueError(f"a sign of {len(cells)} fields instead of 7 ({', '.join(cells)})")
+        raise ValueError(f"a sign has 7 fields, got {len(cells)} ({', '.join(cells)})")
     visibility, name, box = cells[0], cells[6], cells[1:5]
     if name in _LABELS and visibility not in _VISIBILITIES:
         raise ValueError(f"visibility {visibility!r}, expected one of {', '.join(_VISIBILITIES)}")
-    right, bottom, left, top = map(_number, box)
+    right, bottom, left, top = map(_parse_number, box)
     return Sign(name, visibility, (left, top, right, bottom))
 
 
-def _number(cell: str) -> float:
+def _parse_number(cell: str) -> float:
     """Leading number of ``cell``; some numbers are followed by a stray letter."""
     number = _NUMBER.match(cell)
     if number is None:

@@ -6,7 +6,7 @@ Photographs of roads by the Computer Vision Laboratory of Linköping University,
     Set2/annotations.txt, Set2/*.jpg    for testing
 
 A photograph is decoded, resized and, for training, augmented when its first patch is read. The
-augmentation depends on the seed, the epoch and the index of the photograph only.
+augmentation depends only on the seed, the epoch and the index of the photograph.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TASKS: dict[str, tuple[Literal["multiclass"], int]] = {"sign": ("multiclass", le
 HOME = "http://www.isy.liu.se/cvl/research/trafficSigns/swedishSignsSummer"
 """Original address of the data set."""
 
-# The archives have no published checksum; their members are checked by the checksums inside.
+# The archives have no published checksum; unpacking checks the checksum of every member.
 ANNOTATIONS_MD5 = {
     "Set1": "9106a905a86209c95dc9b51d12f520d6",
     "Set2": "09debbc67f6cd89c1e2a2688ad1d03ca",
@@ -126,11 +126,11 @@ class TrafficSigns(SeededDataset[tuple[ImagePatches, dict[str, Tensor]]]):
     """Photographs with a visible limit of 50, 70 or 80 km/h, or without any sign.
 
     Args:
-        folder: folder that `download_traffic_signs` filled.
+        folder: output folder of `download_traffic_signs`.
         split: Set1 is for training, Set2 for testing.
         patch_size: side of a patch in pixels of the resized image; 100 in the paper.
-        stride: distance between patches; 100 in the paper.
-        edge: what to do with patches that cross the border of the image.
+        stride: distance between patches in pixels; 100 in the paper.
+        edge: whether to drop or pad patches that cross the border of the image.
         seed: random seed of the augmentation.
         augment: whether to jitter the colours and shift the image, differently in each epoch.
     """
@@ -152,7 +152,7 @@ class TrafficSigns(SeededDataset[tuple[ImagePatches, dict[str, Tensor]]]):
         super().__init__("traffic-signs", count=len(self.photos), seed=seed, fresh=augment)
         if missing := _missing(self.photos):
             raise DataError(
-                f"{missing[0]} is missing, one of {len(missing)} of {len(self.photos)} images: "
+                f"{len(missing)} of {len(self.photos)} images are missing, such as {missing[0]}: "
                 f"{download_hint(missing[0].parent)}"
             )
         self.patch_size, self.stride, self.edge = patch_size, stride, edge
@@ -167,7 +167,7 @@ class TrafficSigns(SeededDataset[tuple[ImagePatches, dict[str, Tensor]]]):
         return patches, {"sign": torch.tensor(photo.label)}
 
     def boxes(self, index: int) -> npt.NDArray[np.float64]:
-        """Boxes ``(n, 4)`` of the signs of the image's class; none without a sign.
+        """Boxes ``(n, 4)`` of the signs of the image's class; n is 0 for the class "no sign".
 
         Left, top, right and bottom in pixels of the resized image, shifted by the augmentation of
         the current epoch, possibly beyond the border; the largest sign comes first.

@@ -1,4 +1,4 @@
-"""The paper's tables and figures, each as a command."""
+"""Reproduce the tables and figures of the paper."""
 
 from ips.experiments.definitions import EXPERIMENTS, get_experiment
 from ips.experiments.runner import ExperimentResult, Plan, run_experiment

@@ -1,4 +1,4 @@
-"""Tables and figures as lists of arms: a method, its settings, and the published numbers."""
+"""Tables and figures of the paper as lists of arms: a method with its settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Arm:
     """One row of a table.
 
     Attributes:
-        settings: ``key=value`` as on the command line, including the method.
+        settings: ``key=value``, as after ``--set`` on the command line, including the method.
         show: further columns, such as M and N.
         published: the paper's numbers in this row, by column.
         trains: False if only time and memory are measured.
@@ -32,7 +32,7 @@ class Arm:
 
     @property
     def slug(self) -> str:
-        """Name of its folder."""
+        """Folder name of the arm."""
         words = " ".join([self.label, *(f"{k}{v}" for k, v in self.show.items())]).lower()
         words = words.replace(",", "").replace("+", " plus")
         return re.sub(r"[^a-z0-9.]+", "-", words).strip("-")
@@ -49,9 +49,9 @@ class Experiment:
     Attributes:
         recipes: name of the recipe per scale.
         build_arms: function that returns the arms of a scale.
-        kind: how the results are shown.
+        kind: type of the figure: scores per arm (``table``, ``runs``), ``size`` or ``grid``.
         common: settings of every arm, per scale.
-        seeds: default number of trainings per arm; the paper has 5, or 1 where it varies a size.
+        seeds: default number of seeds per arm; 5 in the paper, or 1 where it varies a size.
     """
 
     name: str

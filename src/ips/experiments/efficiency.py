@@ -1,9 +1,9 @@
 """Time and memory of a training step, without training: the efficiency columns of the tables.
 
-As in Appendix D.7 the first and the last step are left out, and loading is not timed with
-``select.load=eager``. With ``sequential`` and ``lazy`` a step includes reading, with CNN and DPS it
-includes assembling the images. Memory is the allocator's peak on a GPU, and on a CPU the peak of a
-process that is started for each arm.
+As in the paper (Appendix D.7), the first and the last step are left out, and loading is not timed
+with ``select.load=eager``. With ``sequential`` and ``lazy``, a step includes reading; with CNN and
+DPS, it includes assembling the images. Memory is the allocator's peak on a GPU. On a CPU, it is the
+peak of a new process for each arm.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Cost:
     """Memory and mean times of one training step.
 
     Attributes:
-        memory_gb: peak memory, of the process on a CPU.
+        memory_gb: peak memory of the GPU allocator, or of the process on a CPU.
         select_ms: time of the select step, None if the method has none.
         rest_ms: time of everything else.
     """
@@ -48,7 +48,7 @@ def measure_cost(config: Config, *, steps: int = 4) -> Cost:
 
 
 def measure_here(values: dict[str, Any], steps: int) -> Cost:
-    """The same in this process."""
+    """Run `measure_cost` in this process; ``values`` is the config as a dict."""
     config = without_downloads(parse_config(values, source="experiment"))
     data = build_data(config)
     config = resolve(config, data)
@@ -70,7 +70,7 @@ def measure_here(values: dict[str, Any], steps: int) -> Cost:
             indices = [(step * batch + b) % len(data.train) for b in range(batch)]
             sources, labels = read_batch(data.train, indices, load=load)
             labels = {name: label.to(device) for name, label in labels.items()}
-            if load == "eager":  # copied before the clock starts
+            if load == "eager":  # loading is not timed
                 sources = net.preload(sources)
             optimizer.zero_grad()
             clock = Clock(device)
@@ -102,9 +102,9 @@ def measure_here(values: dict[str, Any], steps: int) -> Cost:
 
 
 def without_downloads(config: Config) -> Config:
-    """Replace data and weights that are not there, which does not change the cost of a step.
+    """Remove the need for downloads; the cost of a step stays the same.
 
-    Drawn road scenes of the same size replace missing photographs, and no weights are loaded.
+    Missing photographs are replaced by drawn road scenes of the same size. No weights are loaded.
     """
     data, encoder = config.data, config.encoder.model_copy(update={"weights": Path("none")})
     if isinstance(data, TrafficSignsConfig) and not data.folder.is_dir():

@@ -1,4 +1,4 @@
-"""Figures of the experiments: scores by method, lines over a size, the grid of M and I."""
+"""Figures of the experiments: scores by method, lines against image size, the grid of M and I."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _TITLE_SIZE = 10.5
 
 
 def draw_scores(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> None:
-    """A row for every arm and a panel for every task: a dot for each run, a bar for the mean.
+    """Draw a row for every arm and a panel for every task: a dot for each run, a bar for the mean.
 
-    A panel with the memory of a step follows if it was measured, and one with its time if nothing
-    was trained.
+    If the costs of a step were measured, a panel with its memory follows, and, if nothing was
+    trained, one with its time.
     """
     names = list(dict.fromkeys(r.name for r in results))
     tasks = [name for name in names if name not in EFFICIENCY]
@@ -44,7 +44,7 @@ def draw_scores(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> N
         box = (left + number * step, 0.6, step - 0.3, height - 1.1)
         axes = add_axes(figure, box, title=_TITLES.get(name, name), size=_TITLE_SIZE)
         for row, arm in enumerate(arms):
-            values = _plotted(results, arm, name)
+            values = _plot_values(results, arm, name)
             if values:
                 colour = COLOURS[0 if arm.method in ("ips", "ips-deepmil") else -1]
                 axes.barh(row, fmean(values), color=colour, height=0.62, alpha=0.35)
@@ -61,7 +61,7 @@ def draw_scores(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> N
 def draw_lines(
     path: Path, arms: Sequence[Arm], results: Sequence[Result], *, x: str, task: str
 ) -> None:
-    """Figure 3: memory, time of a step and accuracy, with a line for every label."""
+    """Draw Figure 3: memory, time of a step and accuracy, with a line for every label."""
     figure = _figure(11.5, 4.2)
     labels = list(dict.fromkeys(arm.label for arm in arms))
     for number, name in enumerate(("memory_gb", "step_ms", task)):
@@ -71,7 +71,7 @@ def draw_lines(
             points = sorted(
                 (_number(arm.show[x]), fmean(values))
                 for arm in arms
-                if arm.label == label and (values := _plotted(results, arm, name))
+                if arm.label == label and (values := _plot_values(results, arm, name))
             )
             sides, means = [side for side, _ in points], [mean for _, mean in points]
             axes.plot(sides, means, "o-", color=colour, lw=2, ms=5)
@@ -83,7 +83,7 @@ def draw_lines(
 
 
 def draw_grid(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> None:
-    """Figure 4: memory, time of a step and number of iterations for every M and I."""
+    """Draw Figure 4: memory, time of a step and number of iterations for every M and I."""
     keeps = sorted({arm.show["M"] for arm in arms}, key=int)
     chunks = sorted({arm.show["I"] for arm in arms}, key=lambda i: (i == "all", _number(i)))
     figure = _figure(13.0, 4.6)
@@ -96,11 +96,11 @@ def draw_grid(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> Non
             if values:
                 grid[keeps.index(arm.show["M"]), chunks.index(arm.show["I"])] = values[0]
         axes.imshow(grid, cmap="viridis", aspect="auto", origin="lower")
-        middle = np.nanmin(grid) + 0.6 * (np.nanmax(grid) - np.nanmin(grid))
+        threshold = np.nanmin(grid) + 0.6 * (np.nanmax(grid) - np.nanmin(grid))
         for (row, column), value in np.ndenumerate(grid):
             if not np.isnan(value):
                 text = f"{value:.2f}" if name == "memory_gb" else f"{value:,.0f}"
-                colour = INK if value > middle else "white"
+                colour = INK if value > threshold else "white"
                 axes.text(column, row, text, ha="center", va="center", size=8, color=colour)
         axes.grid(visible=False)
         axes.set_xticks(range(len(chunks)), chunks)
@@ -111,13 +111,13 @@ def draw_grid(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> Non
 
 
 def _iterations(arm: Arm) -> list[float]:
-    """T = ceil((N - M) / I)."""
+    """Number of iterations of the selection, ceil((N - M) / I)."""
     M, I, N = (arm.show[key] for key in "MIN")  # noqa: E741
     return [1 if I == "all" else math.ceil((_number(N) - int(M)) / int(I))]
 
 
-def _plotted(results: Sequence[Result], arm: Arm, name: str) -> list[float]:
-    """Values of an arm; scores in per cent."""
+def _plot_values(results: Sequence[Result], arm: Arm, name: str) -> list[float]:
+    """Values of an arm to plot; scores in per cent."""
     scale = 1 if name in EFFICIENCY else 100
     return [scale * value for value in values_of(results, arm, name)]
 

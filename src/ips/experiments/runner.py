@@ -21,7 +21,7 @@ from ips.experiments.figures import draw_grid, draw_lines, draw_scores
 from ips.experiments.tables import Result, markdown, per_run, write_csv
 from ips.files import write_text
 from ips.progress import progress_bar
-from ips.recipes import read_recipe, shortened
+from ips.recipes import fit_warmup, read_recipe
 from ips.training import RunFolder, evaluate, train
 
 # File in the folder of a finished run: the requested settings, before they are adapted to the data.
@@ -72,7 +72,7 @@ class Plan:
         recipe = self.experiment.recipes[self.scale]
         values = read_recipe(recipe, scale=self.scale, settings=settings)
         config = parse_config(values, source=f"{self.experiment.name}, {arm.label}")
-        return shortened(config, settings)
+        return fit_warmup(config, settings)
 
     def run(self, arm: Arm, seed: int) -> Path:
         return self.folder / "runs" / arm.slug / f"seed-{seed}"

@@ -1,4 +1,4 @@
-"""Recipes: configs of the package, at a scale for a laptop, and at the scale of the paper."""
+"""Recipes: built-in configs, at the scale of the paper and at a scale for a laptop."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ def read_recipe(
     Args:
         name_or_file: name of a recipe, or path of a YAML file.
         scale: scale of a recipe; laptop by default, if the recipe has it.
-        settings: settings of the command line, as ``select.keep=50``. They override those under
-            ``methods`` in the recipe for the chosen method, which override the others.
+        settings: such as ``select.keep=50``. They override the settings of the chosen method under
+            ``methods`` in the recipe, which override the rest of the recipe.
     """
     values, methods = _read(name_or_file, scale=scale)
     method = override(values, settings).get("method", "ips")
-    own = methods.get(method, {}) if isinstance(method, str) else {}
-    return override(_merged(values, own), settings)
+    changes = methods.get(method, {}) if isinstance(method, str) else {}
+    return override(_merged(values, changes), settings)
 
 
-def _merged(values: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of ``values``, updated recursively with ``own``."""
+def _merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of ``values``, updated recursively with ``changes``."""
     result = dict(values)
-    for key, value in own.items():
+    for key, value in changes.items():
         old = result.get(key)
-        both = isinstance(old, Mapping) and isinstance(value, Mapping)
-        result[key] = _merged(old, value) if both else value  # type: ignore[arg-type]
+        nested = isinstance(old, Mapping) and isinstance(value, Mapping)
+        result[key] = _merged(old, value) if nested else value  # type: ignore[arg-type]
     return result
 
 
 def _read(name_or_file: str, *, scale: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings at a scale, and the changes of each method."""
+    """The settings of a recipe at a scale, and those that differ for each method."""
     path = Path(name_or_file)
     if path.suffix not in (".yaml", ".yml"):
         path = recipe_path(name_or_file)
@@ -90,8 +90,8 @@ def _read(name_or_file: str, *, scale: str | None) -> tuple[dict[str, Any], dict
     return settings, methods
 
 
-def shortened(config: Config, settings: Sequence[str]) -> Config:
-    """Use the default warm-up if the recipe's is too long for the epochs of the command line."""
+def fit_warmup(config: Config, settings: Sequence[str]) -> Config:
+    """Use the default warm-up if ``settings`` has too few epochs for that of the recipe."""
     given = {setting.partition("=")[0] for setting in settings}
     fits = config.train.warmup_epochs < config.train.epochs
     if fits or "train.epochs" not in given or "train.warmup" in given:

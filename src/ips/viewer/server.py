@@ -1,8 +1,8 @@
-"""Serve the page and the images of a library on this machine, and nothing else.
+"""Web server of the viewer: serves the page and its images, on this machine only.
 
-Every address begins with a random token, which only the user who started the viewer knows. The
-server answers only GET requests to this machine's own names, with headers that keep other web pages
-from reading the response.
+Every URL path begins with a random token, which only the user who started the viewer knows. The
+server answers only GET requests whose Host header names this machine. Its response headers keep
+other web pages from reading a response.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ips.viewer.tiles import COLOUR_MAPS, ColourMap, MapStyle, render_colour_map
 
 HOST = "127.0.0.1"
 _HOST_NAMES = {HOST, "localhost"}
-_MAX_ADDRESS = 512  # bytes of a path, and of a query
+_MAX_ADDRESS = 512  # bytes of a URL path, and of a query string
 _MAX_HEADERS = 16_384  # bytes of all headers of a request
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -43,7 +43,7 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-_CACHED = {"cache-control": "private, max-age=3600"}  # the address has the modification time
+_CACHED = {"cache-control": "private, max-age=3600"}  # the URL has the file's modification time
 _NOT_CACHED = {"cache-control": "no-store"}
 _MEDIA_TYPES = {
     ".css": "text/css",
@@ -64,12 +64,12 @@ _Entry = Annotated[Entry, Depends(_find_entry)]
 
 
 def create_app(library: Library, *, token: str) -> FastAPI:
-    """The app that serves the page and its data, all below ``/token/``."""
+    """Create the app that serves the page and its data, all below ``/TOKEN/``."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.state.library = library
     renderer = Renderer(library)
 
-    # Handlers that read or render are not ``async``: each runs in a thread.
+    # FastAPI runs handlers that are not ``async`` in a thread: those that read files or render.
 
     @app.get("/")
     async def page() -> Response:
@@ -84,8 +84,8 @@ def create_app(library: Library, *, token: str) -> FastAPI:
     @app.get("/api/run")
     async def run() -> Response:
         tasks, classes = list(library.predictor.net.tasks), library.predictor.patch_classes
-        facts = {"tasks": tasks, "classes": classes, "colour_maps": COLOUR_MAPS}
-        return _json(facts | {"run": library.run.absolute().name})
+        info = {"tasks": tasks, "classes": classes, "colour_maps": COLOUR_MAPS}
+        return _json(info | {"run": library.run.absolute().name})
 
     @app.get("/api/images")
     async def images(since: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Response:
@@ -139,9 +139,9 @@ def serve(library: Library, *, port: int, on_ready: Callable[[str], None]) -> No
         listener = socket.create_server((HOST, port))
     except OSError as error:
         raise ConfigError(
-            f"--port {port}: cannot be used ({error.strerror}): give another port"
+            f"--port {port}: cannot be used ({error.strerror}): choose another port"
         ) from error
-    # Otherwise the second packet of a response waits 40 ms for the first to be acknowledged.
+    # Turn off Nagle's algorithm, which delays the second packet of a response by up to 40 ms.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     token = secrets.token_urlsafe(16)
     config = uvicorn.Config(
@@ -186,7 +186,7 @@ class _RequestGuard:
         await self.app(inner, receive, send_with_headers)
 
     def _problem(self, scope: Scope) -> tuple[str, int] | None:
-        """What is wrong with a request, and its status code."""
+        """Error message and status code of a bad request; None if the request is valid."""
         if sum(len(key) + len(value) for key, value in scope["headers"]) > _MAX_HEADERS:
             return "headers too large", 431
         headers = {key.lower(): value for key, value in scope["headers"]}
@@ -207,7 +207,7 @@ class _RequestGuard:
 
 @cache
 def _static_files() -> dict[str, Response]:
-    """Every static file by name; requests never form a path."""
+    """Responses by file name; no file path is ever built from a request."""
     own, leaflet_folder = files("ips.viewer") / "static", Path(leaflet.BASE_DIR)
     found = {item.name: item.read_bytes() for item in own.iterdir()}
     found |= {name: (leaflet_folder / name).read_bytes() for name in ("leaflet.js", "leaflet.css")}
@@ -219,7 +219,7 @@ def _static_files() -> dict[str, Response]:
 
 
 def _json(content: Any) -> Response:
-    # As ASCII: a file name may contain characters that cannot be encoded.
+    # Escaped to ASCII, because UTF-8 cannot encode every file name.
     text = json.dumps(content, allow_nan=False)
     return Response(text, media_type="application/json", headers=_NOT_CACHED)
 

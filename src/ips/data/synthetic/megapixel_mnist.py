@@ -1,7 +1,7 @@
 """Megapixel MNIST (Sect. 4.3): five digits among noise patterns on a large black image.
 
 Three digits have the same class, two have other classes. An image is not stored but described by
-a short layout, which depends on the seed, the split, the epoch and the image index only.
+a short layout, which depends only on the seed, the split, the epoch and the image index.
 
 A noise pattern consists of two straight strokes. A stroke is three small integers: its angle, its
 distance from the centre of the cell and its grey value. It is drawn in integer arithmetic, so every
@@ -38,7 +38,7 @@ TASKS: dict[str, tuple[Literal["multiclass", "multilabel"], int]] = {
 """Kind and number of classes of each task: the class of three digits, the largest digit, the
 topmost digit, and all digits of the image."""
 
-SAME, OTHERS = 3, 2
+SAME, OTHERS = 3, 2  # number of digits of the majority class, and of other classes
 DIGITS = SAME + OTHERS
 
 # Room for four digits side by side, so that non-overlapping positions are found quickly.
@@ -111,7 +111,7 @@ class MegapixelMNIST(SceneDataset):
         noise: number of noise patterns; one per 30 px of the side by default.
         patch_size: side of a patch in pixels; 50 in the paper.
         stride: distance between patches; 50 in the paper, 25 for overlapping patches.
-        edge: what to do with patches that cross the border of the image.
+        edge: whether to drop or pad patches that cross the border of the image.
         digits: folder with MNIST's IDX files; the 5,000 embedded digits by default.
         fresh: whether the images change from epoch to epoch.
     """
@@ -147,7 +147,7 @@ class MegapixelMNIST(SceneDataset):
 
     def layout(self, index: int) -> Layout:
         self.check_index(index)
-        # Uniform integers only: they are the least likely to differ between versions of numpy.
+        # Only uniform integers, which are the least likely to differ between versions of numpy.
         rng = seeded_generator(self.seed, int(self.split == "test"), int(self._epoch), index)
         majority = int(rng.integers(CLASSES))
         same, others = self._pools[majority]

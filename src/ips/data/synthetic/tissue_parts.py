@@ -1,6 +1,6 @@
-"""Parts of drawn tissue: noise fields, periodic textures and nuclei.
+"""Parts of synthetic tissue: noise fields, periodic textures and nuclei.
 
-Fields are given at nodes some pixels apart and interpolated with cubic splines, tile by tile.
+Noise fields are sampled on a coarse grid and interpolated with cubic splines, tile by tile.
 """
 
 from __future__ import annotations
@@ -105,13 +105,13 @@ class Cluster:
 
 
 def draw_cluster(rng: np.random.Generator, centre: npt.NDArray[np.float64]) -> Cluster:
-    """Random large nuclei around a point, as many as fit."""
+    """Place large nuclei at random around a point, until hardly any more fit."""
     spread = rng.uniform(40, 70, 2)
     turn = rng.uniform(0, np.pi)
     nuclei: list[tuple[float, float, float]] = []
     for _ in range(320):
-        angle, far, radius = rng.uniform(0, 2 * np.pi), np.sqrt(rng.random()), rng.uniform(9, 13.9)
-        u, v = spread * far * np.array([np.cos(angle), np.sin(angle)])
+        angle, rho, radius = rng.uniform(0, 2 * np.pi), np.sqrt(rng.random()), rng.uniform(9, 13.9)
+        u, v = spread * rho * np.array([np.cos(angle), np.sin(angle)])
         x = centre[0] + u * np.cos(turn) - v * np.sin(turn)
         y = centre[1] + u * np.sin(turn) + v * np.cos(turn)
         if all((x - a) ** 2 + (y - b) ** 2 > (0.75 * (radius + c)) ** 2 for a, b, c in nuclei):
@@ -121,15 +121,15 @@ def draw_cluster(rng: np.random.Generator, centre: npt.NDArray[np.float64]) -> C
 
 @cache
 def nucleus_sprites(kind: int) -> list[Floats]:
-    """Haematoxylin maps of nuclei of a kind; abnormal ones are sorted from small to large."""
+    """Haematoxylin stain of nuclei of one kind; abnormal ones are sorted from small to large."""
     rng = np.random.default_rng([11, kind])
     return [_nucleus(rng, kind, (i + 0.5) / SPRITES) for i in range(SPRITES)]
 
 
 def _nucleus(rng: np.random.Generator, kind: int, size: float) -> Floats:
-    """Haematoxylin of one nucleus: outline, chromatin, and nucleoli for some kinds."""
+    """Haematoxylin stain of one nucleus: outline, chromatin, and nucleoli for some kinds."""
     spread = rng.random()
-    long, short, depth, uneven = (
+    long, short, darkness, roughness = (
         (6.5 + 4 * spread, 2.0 + spread, 0.62, 0.05),
         (5.2 + 1.6 * spread, 4.4 + 1.4 * spread, 0.55, 0.05),
         (3.9 + 0.8 * spread, 3.7 + 0.8 * spread, 0.90, 0.03),
@@ -142,7 +142,7 @@ def _nucleus(rng: np.random.Generator, kind: int, size: float) -> Floats:
     u, v = x * np.cos(turn) + y * np.sin(turn), y * np.cos(turn) - x * np.sin(turn)
     angle = np.arctan2(v, u)
     outline = 1 + sum(
-        uneven * rng.standard_normal() / np.sqrt(k) * np.cos(k * angle + rng.uniform(0, 6.3))
+        roughness * rng.standard_normal() / np.sqrt(k) * np.cos(k * angle + rng.uniform(0, 6.3))
         for k in (2, 3, 4, 5)
     )
     ratio = np.hypot(u / long, v / short) / np.clip(outline, 0.6, 1.4)
@@ -156,5 +156,5 @@ def _nucleus(rng: np.random.Generator, kind: int, size: float) -> Floats:
         for _ in range(rng.integers(1, 3)):
             cx, cy = rng.uniform(-0.4, 0.4, 2) * short
             chromatin = chromatin + 0.45 * np.exp(-((u - cx) ** 2 + (v - cy) ** 2) / 5)
-    sprite: Floats = (inside * depth * np.clip(chromatin, 0.4, 1.8)).astype(np.float32)
+    sprite: Floats = (inside * darkness * np.clip(chromatin, 0.4, 1.8)).astype(np.float32)
     return sprite
