@@ -81,7 +81,7 @@ class PatchesConfig(_Section):
 
     size: int = _key(256, "Patch side in pixels, at the resolution that is read", ge=1)
     stride: int | None = _key(None, "Distance between patches in pixels; null for size", ge=1)
-    edge: Literal["drop", "pad"] = _key("drop", "Patches across the right and bottom image border")
+    edge: Literal["drop", "pad"] = _key("drop", "Patches that cross the image border: drop or pad")
     level: int | None = _key(None, "Pyramid level to read; null for the finest", ge=0)
     mpp: float | None = _key(None, "Micrometres per pixel to read at, instead of a level", gt=0)
     magnification: float | None = _key(None, "Magnification to read at, instead of a level", gt=0)
@@ -114,7 +114,7 @@ class EncoderConfig(_Section):
     width: int = _key(64, "Number of channels of the first stage of a ResNet", ge=1)
     norm: bool = _key(False, "BatchNorm of the embedding, which helps small networks to train")
     pool: Literal["mean", "max"] = _key(
-        "mean", "Pooling of a ResNet; max suits small objects in mostly empty patches"
+        "mean", "Pooling of a ResNet, mean or max; max suits small objects in mostly empty patches"
     )
     freeze_norm: bool = _key(False, "Freeze the statistics of BatchNorm layers")
     weights: Path | None = _key(
@@ -127,7 +127,7 @@ class EncoderConfig(_Section):
         None, "Mean per channel of pixels between 0 and 1; null for that of the weights"
     )
     std: list[float] | None = _key(
-        None, "Standard deviation per channel of pixels between 0 and 1; null for the same"
+        None, "Standard deviation per channel, likewise; null for that of the weights"
     )
     inputs: int | None = _key(
         None, "Number of channels or features of a patch; null for that of the data", ge=1
@@ -148,10 +148,10 @@ class SelectConfig(_Section):
     keep: int | None = _key(100, "Number M of patches kept per image; null for all", ge=1)
     chunk: int = _key(100, "Number I of patches per step of the iterative selection", ge=1)
     mode: Literal["iterative", "exact"] = _key(
-        "iterative", "Selection in several steps (Eq. 1), or in one step over all patches"
+        "iterative", "iterative: in several steps (Eq. 1); exact: in one step over all patches"
     )
     load: Literal["eager", "sequential", "lazy"] = _key(
-        "eager", "Pixels in memory at a time: a batch, an image, or a micro-batch of patches"
+        "eager", "Patches in memory: of a batch (eager), image (sequential) or micro-batch (lazy)"
     )
     skip_blank: bool = _key(False, "Skip patches of a single colour; not for dps and cnn")
     compile: bool = _key(False, "Compile the selection pass, which is faster on a GPU")
@@ -161,7 +161,7 @@ class AggregateConfig(_Section):
     """The aggregation of the kept patches to one prediction per task."""
 
     name: Literal["cross-attention", "gated-attention"] = _key(
-        "cross-attention", "Aggregator: the transformer of the paper, or the attention of DeepMIL"
+        "cross-attention", "cross-attention: the paper's transformer; gated-attention: DeepMIL"
     )
     heads: int = _key(8, "Number of attention heads", ge=1)
     inner: int | None = _key(
@@ -202,11 +202,11 @@ class TrainConfig(_Section):
     )
     seed: int = _seed("Random seed of weights, dropout, and the order of images and patches")
     slice: int | None = _key(
-        None, "Number of patches per backward pass, to bound memory for large M; null for all", ge=1
+        None, "Number of patches embedded at once in training, to save memory; null for all", ge=1
     )
     workers: int = _key(0, "Number of processes that read pixels, with select.load=eager", ge=0)
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = _key(
-        "32-true", "Floating-point precision"
+        "32-true", "Floating-point precision: 32-true, 16-mixed or bf16-mixed"
     )
 
     @property
@@ -255,8 +255,8 @@ METHOD_DEFAULTS: dict[Any, dict[str, dict[str, Any]]] = {
 class Config(_Section):
     """All settings of a training."""
 
-    method: Method = _key("ips", "Method: Iterative Patch Selection, or a baseline")
-    data: DataConfig = _key(MegapixelMNISTConfig(), "Images and labels")
+    method: Method = _key("ips", "ips, rps, dps, topmil, deepmil, deepmil-plus, cnn or ips-deepmil")
+    data: DataConfig = _key(MegapixelMNISTConfig(), "Images with their labels")
     patches: PatchesConfig = _key(PatchesConfig(), "Grid of patches of an image")
     encoder: EncoderConfig = _key(EncoderConfig(), "Network from a patch to its embedding")
     select: SelectConfig = _key(SelectConfig(), "Selection of patches")
@@ -265,8 +265,8 @@ class Config(_Section):
     cnn: CNNConfig = _key(CNNConfig(), "Settings of method cnn")
     train: TrainConfig = _key(TrainConfig(), "Optimisation")
     tasks: dict[str, TaskConfig] = _key(..., "Labels to predict, by name", min_length=1)
-    readout: str | None = _key(None, "Task from which to learn the class of each patch")
-    readout_head: list[int] = _key([128], "Sizes of the hidden layers of the read-out head")
+    readout: str | None = _key(None, "Task that trains the patch-level head; null for none")
+    readout_head: list[int] = _key([128], "Sizes of the hidden layers of the patch-level head")
 
     @model_validator(mode="before")
     @classmethod

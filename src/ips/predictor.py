@@ -134,7 +134,7 @@ class Predictor:
 
     @property
     def patch_classes(self) -> list[str] | None:
-        """Names of the classes of patches; None for a model without a patch read-out."""
+        """Names of the classes of patches; None for a model without a patch-level head."""
         task = self.config.readout
         if task is None or self.net.readout is None:
             return None

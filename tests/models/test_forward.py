@@ -1,4 +1,4 @@
-"""The model: the forward step, the read-out and the prediction."""
+"""The model: the forward step, the patch-level head and the prediction."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_mean_and_std_may_be_integers() -> None:
     assert_same(whole.select([source]).selection, plain.select([source]).selection)
 
 
-# The read-out
+# The patch-level head
 
 
 def test_the_readout_loss_reaches_the_readout_alone() -> None:

@@ -1,4 +1,4 @@
-"""Heads, and the patch-level read-out of Sect. 4.5."""
+"""Heads, and the patch-level head of Sect. 4.5."""
 
 from __future__ import annotations
 

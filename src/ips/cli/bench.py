@@ -23,7 +23,7 @@ app.add_typer(bench, name="bench")
 
 Out = Annotated[Path, Option(metavar="DIR", help="Output folder of JSON files and figures")]
 Quick = Annotated[
-    bool, Option("--quick", help="Use tiny sizes for a test; the numbers mean nothing")
+    bool, Option("--quick", help="Use tiny sizes to test the benchmark; the numbers mean nothing")
 ]
 Rounds = Annotated[int, Option(min=1, help="Number of timed runs")]
 Device = Annotated[str | None, Option(help="Device, cpu or cuda; the GPU by default, if available")]
@@ -44,7 +44,7 @@ def selection(
     quick: Quick = False,
     rounds: Rounds = 3,
     case: Annotated[
-        list[Case] | None, Option(help="Input to select from; repeatable, all by default")
+        list[Case] | None, Option(help="Case to measure; repeatable, all by default")
     ] = None,
     batch: Annotated[int | None, Option(min=1, help="Number of images; 16 by default")] = None,
     device: Device = None,
@@ -63,7 +63,7 @@ def step(
     out: Out = _OUT,
     quick: Quick = False,
     rounds: Rounds = 3,
-    batch: Annotated[int, Option(min=1, help="Number of images of a step")] = 16,
+    batch: Annotated[int, Option(min=1, help="Number of images in a step")] = 16,
     device: Device = None,
 ) -> None:
     """Measure a whole training step on megapixel MNIST."""
@@ -80,9 +80,9 @@ def memory(
     ] = "1000,2000,4000,6000,8000,10000",
     arm: Annotated[
         list[str] | None,
-        Option(help="Arm to measure: eager, sequential, lazy or cnn; repeatable, all by default"),
+        Option(help="Way to load (eager, sequential, lazy), or cnn; repeatable, all by default"),
     ] = None,
-    batch: Annotated[int, Option(min=1, help="Number of images of a step; 16 in the paper")] = 4,
+    batch: Annotated[int, Option(min=1, help="Number of images in a step; 16 in the paper")] = 4,
     width: Annotated[int, Option(min=1, help="Number of channels of the first encoder stage")] = 64,
     limit_gb: Annotated[
         float, Option(help="Memory limit in GB above which the CNN is not run")

@@ -17,28 +17,26 @@ from ips.cli.options import Scale, Settings
 def experiment(
     name: Annotated[
         str | None,
-        Argument(metavar="NAME", help="Name of an experiment; all are listed without it"),
+        Argument(metavar="NAME", help="Name of an experiment; omit it to list all"),
     ] = None,
     scale: Annotated[
         Scale, Option(help="Scale of the recipes: for a laptop, or as in the paper")
     ] = "laptop",
     seeds: Annotated[
         int | None,
-        Option(min=1, help="Number of trainings of each row; as in the paper by default"),
+        Option(min=1, help="Number of seeds of each row; as in the paper by default"),
     ] = None,
     methods: Annotated[
-        str | None, Option(metavar="M,M,…", help="Methods to run, such as ips,rps,cnn")
+        str | None, Option(metavar="NAME,NAME,…", help="Methods to run, such as ips,rps,cnn")
     ] = None,
     part: Annotated[
         Literal["all", "scores", "costs"],
-        Option(help="Train for scores, measure the costs of a training step, or both"),
+        Option(help="Part to run: train for scores, or measure the costs of a training step"),
     ] = "all",
     settings: Settings = None,
     steps: Annotated[
         int,
-        Option(
-            min=3, help="Number of training steps of a measurement; first and last are not counted"
-        ),
+        Option(min=3, help="Number of training steps to measure; the first and last do not count"),
     ] = 4,
     out: Annotated[
         Path | None,

@@ -98,7 +98,7 @@ def features(
         str | None, Option(help="Mean of pixels between 0 and 1, such as 0.5 or 0.5,0.5,0.5")
     ] = None,
     std: Annotated[
-        str | None, Option(help="Standard deviation of pixels, in the same form")
+        str | None, Option(help="Standard deviation of pixels, in the same format as --mean")
     ] = None,
     coords: options.Coords = None,
     patch_size: options.PatchSize = None,
@@ -106,7 +106,7 @@ def features(
     mpp: options.Mpp = None,
     magnification: options.Magnification = None,
     crop: Annotated[
-        int, Option(min=1, help="Side of the centre crop of a patch that is encoded")
+        int, Option(min=1, help="Side of the centre crop that is encoded, in pixels")
     ] = 224,
     normalise: Annotated[
         Literal["l2", "none"], Option(help="Normalisation of features: l2 scales them to length 1")
@@ -156,10 +156,10 @@ def status(
     folder: Annotated[Path, Argument(metavar="DIR", help="Output folder of `ips slides features`")],
     paths: Annotated[
         list[Path] | None,
-        Argument(metavar="SLIDE", help="Slide files, or folders of slides, to count those left"),
+        Argument(metavar="SLIDE", help="Slide files, or folders of slides, to list those to do"),
     ] = None,
 ) -> None:
-    """Show which slides of `ips slides features` are done, failed, in progress or left."""
+    """Show which slides of `ips slides features` are done, failed, in progress or to do."""
     _print_states(api.feature_status(folder, slides=paths or ()), folder)
 
 

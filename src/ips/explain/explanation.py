@@ -32,7 +32,7 @@ class Explanation(Prediction):
         all_attention: ``(N,)`` attention of every patch per task; sums to 1.
         class_probabilities: probability of each class by name, per task.
         title: image name and predicted classes, in one line.
-        patch_classes: names of the classes of ``patch_probabilities``; None without a read-out.
+        patch_classes: class names of ``patch_probabilities``; None without a patch-level head.
     """
 
     source: PatchSource
@@ -49,7 +49,7 @@ class Explanation(Prediction):
 
     @property
     def patch_scores(self) -> Floats | None:
-        """``(K, C)`` class probabilities of the selected patches; None without a read-out."""
+        """``(K, C)`` probabilities of the selected patches; None without a patch-level head."""
         if self.patch_probabilities is None:
             return None
         scores: Floats = self.patch_probabilities.detach().double().cpu().numpy()
@@ -57,7 +57,7 @@ class Explanation(Prediction):
 
     @property
     def patch_labels(self) -> list[int] | None:
-        """The most probable class of each selected patch; None without a read-out."""
+        """The most probable class of each selected patch; None without a patch-level head."""
         scores = self.patch_scores
         return None if scores is None else scores.argmax(axis=1).tolist()
 

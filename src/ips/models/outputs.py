@@ -40,8 +40,8 @@ class Output:
     Attributes:
         logits: per task ``(B, C)``.
         attention: ``(B, T, H, K)``; None from a CNN in training.
-        patch_logits: ``(B, K, C)`` from the read-out head; None without one.
-        readout_logits: ``(B, C)`` from the read-out head; None without one.
+        patch_logits: ``(B, K, C)`` from the patch-level head; None without one.
+        readout_logits: ``(B, C)`` from the patch-level head; None without one.
     """
 
     logits: dict[str, Tensor]
@@ -64,7 +64,7 @@ class Prediction:
         attention: ``(K,)`` mean over heads and tasks; sums to 1.
         task_attention: ``(K,)`` per task, mean over its heads.
         patch_probabilities: ``(K, C)`` class probabilities of each patch (Sect. 4.5); None without
-            a read-out head.
+            a patch-level head.
         patches: N, the number of patches of the image.
     """
 

@@ -1,4 +1,4 @@
-"""Heads: from the representation of a task to its logits, and the patch-level read-out.
+"""Heads: from the representation of a task to its logits, and the patch-level head.
 
 Letters: B images, M patches, D embedding size, C classes.
 """
@@ -41,8 +41,8 @@ class PatchReadout(nn.Module):
     """Classify single patches, trained with image labels alone (Sect. 4.5).
 
     A head g scores each patch, and the attention-weighted sum of these scores is compared with the
-    label of the image. No gradient reaches the embeddings or the attention, so the read-out does
-    not change the model.
+    label of the image. No gradient reaches the embeddings or the attention, so this head does not
+    change the model.
 
     Args:
         head: g, from D to C.

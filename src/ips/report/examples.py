@@ -34,7 +34,7 @@ class Picture:
         size: width and height of the image in pixels.
         boxes: left, top, width and height ``(k, 4)`` of the patches in the image.
         attention: ``(k,)`` attention of these patches, in descending order.
-        labels: most probable class of each patch; None without a patch read-out.
+        labels: most probable class of each patch; None without a patch-level head.
         crops: the patches with the highest attention as data URLs.
         selected: K, number of selected patches.
         patches: N, number of patches of the image.

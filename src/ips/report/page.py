@@ -38,7 +38,7 @@ class ReportContent:
         best: numbers of correct images to show.
         worst: numbers of wrong images to show.
         pictures: pictures of these images by number; none for images that consist of features.
-        patch_classes: names of the classes of patches; None without a patch read-out.
+        patch_classes: names of the classes of patches; None without a patch-level head.
     """
 
     name: str

@@ -73,7 +73,7 @@ def freeze_norms(encoder: nn.Module) -> None:
 def total_loss(
     net: Net, tasks: Mapping[str, Task], output: Output, labels: Mapping[str, Tensor]
 ) -> Tensor:
-    """The mean loss of the tasks, plus the loss of the read-out head."""
+    """The mean loss of the tasks, plus the loss of the patch-level head."""
     losses = [task.loss(output.logits[name], labels[name]) for name, task in tasks.items()]
     loss = torch.stack(losses).mean()
     if net.readout is not None:

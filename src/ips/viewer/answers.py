@@ -42,7 +42,7 @@ class Answer:
         offset: x, y of the maps' top-left corner.
         kept: ``(K, 2)`` top-left corners of the kept patches, most important first.
         attention: ``(T + 1, K)`` attention of the kept patches; each row sums to 1.
-        classes: ``(K,)`` classes of the kept patches, None without a read-out head.
+        classes: ``(K,)`` classes of the kept patches, None without a patch-level head.
     """
 
     patches: int

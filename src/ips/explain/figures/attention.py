@@ -33,7 +33,7 @@ _LETTER = 0.075
 
 @dataclass(frozen=True)
 class _Panel:
-    """One image; the classes of its patches, ``labels``, are None without a read-out."""
+    """One image; the classes of its patches, ``labels``, are None without a patch-level head."""
 
     explanation: Explanation
     view: Thumbnail
@@ -51,8 +51,8 @@ def draw_attention(
     """Draw one or more images into a PNG, two in a row (Sect. 4.5).
 
     The colour of a patch is its predicted class and its opacity is its attention; without a
-    read-out the colour is the attention. Attention is shown relative to the highest value of the
-    image, since a softmax over many patches would look empty.
+    patch-level head, the colour is the attention. Attention is shown relative to the highest value
+    of the image, since a softmax over many patches would look empty.
 
     Args:
         path: PNG to write.

@@ -14,8 +14,8 @@ from ips.explain.figures.drawing import draw_grid
 _COLUMNS = 8
 _NOTE = (
     "Per cent: share of the attention to all patches of the image, mean over tasks. x, y: top-left "
-    "corner in full-resolution pixels. Below, for selected patches of a model with a patch "
-    "read-out: predicted class and its probability."
+    "corner in full-resolution pixels. Below, for selected patches of a model with a "
+    "patch-level head: predicted class and its probability."
 )
 
 
