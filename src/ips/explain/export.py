@@ -77,7 +77,7 @@ def write_patches(path: Path, explanation: Explanation) -> None:
 
     Columns: ``index``; ``x``, ``y`` and ``extent`` in full-resolution pixels of the whole image;
     ``attention``, the mean over tasks, and ``attention_TASK``; ``selected``, 1 for a selected
-    patch; ``probability_CLASS`` of the selected patches, if the model has a patch read-out.
+    patch; ``probability_CLASS`` of the selected patches, if the model has a patch-level head.
     """
     source, attention = explanation.source, explanation.all_attention
     scores, classes = explanation.patch_scores, explanation.patch_classes or ()
