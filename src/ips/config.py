@@ -41,7 +41,7 @@ class MegapixelMNISTConfig(_Section):
 
 
 class RoadSignsConfig(_Section):
-    """Drawn road scenes with a small speed limit of 50, 70 or 80 on them, or none."""
+    """Synthetic road scenes with a small speed limit of 50, 70 or 80 on them, or none."""
 
     kind: Literal["road-signs"] = _key("road-signs", "Data set")
     width: int = _key(800, "Image width in pixels", ge=320)

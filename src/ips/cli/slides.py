@@ -156,10 +156,10 @@ def status(
     folder: Annotated[Path, Argument(metavar="DIR", help="Output folder of `ips slides features`")],
     paths: Annotated[
         list[Path] | None,
-        Argument(metavar="SLIDE", help="Slide files, or folders of slides, to list those to do"),
+        Argument(metavar="SLIDE", help="Slide files, or folders of slides, to count those left"),
     ] = None,
 ) -> None:
-    """Show which slides of `ips slides features` are done, failed, in progress or to do."""
+    """Show which slides of `ips slides features` are done, failed, in progress or left."""
     _print_states(api.feature_status(folder, slides=paths or ()), folder)
 
 

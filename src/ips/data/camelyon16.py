@@ -160,7 +160,7 @@ def camelyon16_regions(folder: str | Path, slide: Camelyon16Slide) -> list[Regio
 
 
 def _files(folders: Iterable[Path], *, suffix: str) -> dict[str, Path]:
-    """Files by slide name; a file with the new name of a slide precedes one with the old name."""
+    """Files by slide name; if a slide has files with its old and new name, the new one counts."""
     pattern = re.compile(r"(normal|tumor|test)_\d{3}")
     found: dict[str, Path] = {}
     for folder in folders:

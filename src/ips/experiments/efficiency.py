@@ -104,7 +104,7 @@ def measure_here(values: dict[str, Any], steps: int) -> Cost:
 def without_downloads(config: Config) -> Config:
     """Remove the need for downloads; the cost of a step stays the same.
 
-    Missing photographs are replaced by drawn road scenes of the same size. No weights are loaded.
+    Synthetic road scenes of the same size replace missing photographs. No weights are loaded.
     """
     data, encoder = config.data, config.encoder.model_copy(update={"weights": Path("none")})
     if isinstance(data, TrafficSignsConfig) and not data.folder.is_dir():

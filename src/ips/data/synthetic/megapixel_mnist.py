@@ -4,8 +4,8 @@ Three digits have the same class, two have other classes. An image is not stored
 a short layout, which depends only on the seed, the split, the epoch and the image index.
 
 A noise pattern consists of two straight strokes. A stroke is three small integers: its angle, its
-distance from the centre of the cell and its grey value. It is drawn in integer arithmetic, so every
-machine gives the same bits.
+distance from the centre of the cell and its grey value. Rendering uses integer arithmetic, so the
+images are identical on every machine.
 """
 
 from __future__ import annotations

@@ -105,15 +105,15 @@ class Cluster:
 
 
 def draw_cluster(rng: np.random.Generator, centre: npt.NDArray[np.float64]) -> Cluster:
-    """Place large nuclei at random around a point, until hardly any more fit."""
+    """Place large nuclei at random around a point, with little overlap."""
     spread = rng.uniform(40, 70, 2)
-    turn = rng.uniform(0, np.pi)
+    tilt = rng.uniform(0, np.pi)
     nuclei: list[tuple[float, float, float]] = []
     for _ in range(320):
         angle, rho, radius = rng.uniform(0, 2 * np.pi), np.sqrt(rng.random()), rng.uniform(9, 13.9)
         u, v = spread * rho * np.array([np.cos(angle), np.sin(angle)])
-        x = centre[0] + u * np.cos(turn) - v * np.sin(turn)
-        y = centre[1] + u * np.sin(turn) + v * np.cos(turn)
+        x = centre[0] + u * np.cos(tilt) - v * np.sin(tilt)
+        y = centre[1] + u * np.sin(tilt) + v * np.cos(tilt)
         if all((x - a) ** 2 + (y - b) ** 2 > (0.75 * (radius + c)) ** 2 for a, b, c in nuclei):
             nuclei.append((x, y, radius))
     return Cluster(np.array(nuclei))
@@ -138,8 +138,8 @@ def _nucleus(rng: np.random.Generator, kind: int, size: float) -> Floats:
     )[kind]
     half = int(np.ceil(long * 1.25)) + 2
     y, x = np.mgrid[-half : half + 1, -half : half + 1].astype(np.float64)
-    turn = rng.uniform(0, np.pi)
-    u, v = x * np.cos(turn) + y * np.sin(turn), y * np.cos(turn) - x * np.sin(turn)
+    tilt = rng.uniform(0, np.pi)
+    u, v = x * np.cos(tilt) + y * np.sin(tilt), y * np.cos(tilt) - x * np.sin(tilt)
     angle = np.arctan2(v, u)
     outline = 1 + sum(
         roughness * rng.standard_normal() / np.sqrt(k) * np.cos(k * angle + rng.uniform(0, 6.3))

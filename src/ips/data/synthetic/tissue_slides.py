@@ -1,4 +1,4 @@
-"""Drawn slides of stained tissue with their ground truth, in place of CAMELYON16.
+"""Synthetic slides of stained tissue with their ground truth, in place of CAMELYON16.
 
 The task is that of Sect. 4.2 of the paper: half of the slides contain a few abnormal nuclei, which
 are larger, darker and more crowded than the others. They cover less than a hundredth of the
@@ -108,7 +108,7 @@ def load_clusters(path: str | Path) -> list[Cluster]:
         raise DataError(f"{path} does not exist: run ips data tissue-slides") from error
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{path} is not the ground truth of a drawn slide ({error!r}): run ips data "
+            f"{path} is not the ground truth of a synthetic slide ({error!r}): run ips data "
             "tissue-slides into another folder"
         ) from error
 
