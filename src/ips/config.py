@@ -148,7 +148,7 @@ class SelectConfig(_Section):
     keep: int | None = _key(100, "Number M of patches kept per image; null for all", ge=1)
     chunk: int = _key(100, "Number I of patches per step of the iterative selection", ge=1)
     mode: Literal["iterative", "exact"] = _key(
-        "iterative", "iterative: in several steps (Eq. 1); exact: in one step over all patches"
+        "iterative", "Selection: iterative (in steps, Eq. 1), or exact (all patches in one step)"
     )
     load: Literal["eager", "sequential", "lazy"] = _key(
         "eager", "Patches in memory: of a batch (eager), image (sequential) or micro-batch (lazy)"
@@ -161,7 +161,8 @@ class AggregateConfig(_Section):
     """The aggregation of the kept patches to one prediction per task."""
 
     name: Literal["cross-attention", "gated-attention"] = _key(
-        "cross-attention", "cross-attention: the paper's transformer; gated-attention: DeepMIL"
+        "cross-attention",
+        "Aggregator: cross-attention (the paper's), or gated-attention (DeepMIL's)",
     )
     heads: int = _key(8, "Number of attention heads", ge=1)
     inner: int | None = _key(
@@ -255,7 +256,7 @@ METHOD_DEFAULTS: dict[Any, dict[str, dict[str, Any]]] = {
 class Config(_Section):
     """All settings of a training."""
 
-    method: Method = _key("ips", "ips, rps, dps, topmil, deepmil, deepmil-plus, cnn or ips-deepmil")
+    method: Method = _key("ips", "Method: ips, or the baseline rps, dps, topmil, deepmil, cnn, …")
     data: DataConfig = _key(MegapixelMNISTConfig(), "Images with their labels")
     patches: PatchesConfig = _key(PatchesConfig(), "Grid of patches of an image")
     encoder: EncoderConfig = _key(EncoderConfig(), "Network from a patch to its embedding")
