@@ -1,6 +1,7 @@
 """The score table of an image, and the patches that still have to be scored.
 
-Letters: N patches of an image, n patches of a block, S score channels.
+Letters: N patches of an image, n patches of a block, k requested patches, D
+embedding size, S score channels.
 """
 
 from __future__ import annotations

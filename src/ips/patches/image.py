@@ -28,6 +28,9 @@ Edge = Literal["drop", "pad"]
 class Grid:
     """Square patches of ``patch`` pixels every ``stride`` pixels over ``width`` x ``height``.
 
+    Patches are numbered row by row from the top left. ``drop`` keeps only patches inside the image;
+    ``pad`` adds the last row and column so that every pixel is covered.
+
     >>> Grid(1500, 1500, patch=50, stride=25).shape  # the paper's N = 3,481
     (59, 59)
     >>> Grid(120, 50, patch=50, stride=50, edge="pad").coords.tolist()
