@@ -7,6 +7,7 @@ import math
 import signal
 import threading
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -27,16 +28,16 @@ from ips.training.folder import RunFolder
 Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
 
 
-class BaseLearner(L.LightningModule):
+class BaseLearner(L.LightningModule, ABC):
     """Base class of the training step of a network, with the random seed of all steps."""
 
     def __init__(self, *, seed: int) -> None:
         super().__init__()
         self.seed = seed
 
+    @abstractmethod
     def epoch_metrics(self) -> dict[str, float]:
         """Metrics of the current epoch, by column of ``metrics.csv``."""
-        raise NotImplementedError
 
     def seed_step(self) -> None:
         """Seed torch with the step number, so that a resumed run repeats the same steps."""
