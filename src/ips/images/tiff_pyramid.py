@@ -27,14 +27,15 @@ def _size(series: Any) -> Size:
 
 def _planes(series: Any, name: str) -> list[Any]:
     """Return the pages of one image; raise if they are a stack of several images."""
-    axes, shape = series.get_axes(squeeze=True), series.get_shape(squeeze=True)
+    sizes = [(a, n) for a, n in zip(series.axes, series.shape, strict=True) if n > 1 or a in "YX"]
+    axes, shape = "".join(axis for axis, _ in sizes), tuple(size for _, size in sizes)
     pages = list(series)
-    channels = dict(zip(axes, shape, strict=True)).get("C", 1)
+    channels = dict(sizes).get("C", 1)
     # Colour is one page with several samples, or one page per channel.
     expected = 1 if series.keyframe.samplesperpixel > 1 else channels
     if set(axes) - set("YXSC") or None in pages or len(pages) != expected:
         raise ImageError(
-            f"{name} is a stack of images (axes {axes}, shape {tuple(shape)}): save one of "
+            f"{name} is a stack of images (axes {axes}, shape {shape}): save one of "
             "them as (height, width, channels)"
         )
     return pages
