@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-# The extra of pyproject.toml that brings each optional package, by import name.
+# Import name of each optional package, and the extra in pyproject.toml that installs it.
 _EXTRAS = {
     "huggingface_hub": "train",
     "jinja2": "train",

@@ -85,7 +85,7 @@ def test_the_tables_compare_every_method() -> None:
 def test_arms_include_the_exceptions_of_the_paper() -> None:
     def configs(name: str, method: str, M: str) -> list[Config]:
         whole = Plan(EXPERIMENTS[name], "paper", seeds=1, folder=Path("x"))
-        arms = [arm for arm in whole.arms() if arm.method == method and arm.show.get("M") == M]
+        arms = [arm for arm in whole.arms() if arm.method == method and arm.sizes.get("M") == M]
         assert arms
         return [whole.config(arm, 0) for arm in arms]
 
@@ -275,7 +275,7 @@ def test_mistakes_give_one_sentence() -> None:
 def test_the_shown_number_of_patches_is_right(name: str) -> None:
     whole = plan(Path("x"), EXPERIMENTS[name])
     for arm in whole.arms():
-        if (shown := arm.show["N"]) != "–":
+        if (shown := arm.sizes["N"]) != "–":
             config = whole.config(arm, 0)
             assert len(build_data(config).train[0][0]) == int(shown.replace(",", ""))
 

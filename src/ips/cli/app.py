@@ -22,7 +22,7 @@ err = Console(stderr=True)
 
 
 class ErrorReporter(TyperGroup):
-    """Group of commands whose user errors print one sentence and exit with a non-zero code."""
+    """Command group that prints user errors as one sentence and exits with a non-zero code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -35,8 +35,8 @@ class ErrorReporter(TyperGroup):
                 raise typer.Exit(130) from None
             if isinstance(error, IPSError):
                 fail(str(error))
-            disk = error.errno in (errno.ENOSPC, errno.EACCES, errno.EROFS)
-            if not (error.filename or disk):
+            disk_error = error.errno in (errno.ENOSPC, errno.EACCES, errno.EROFS)
+            if not (error.filename or disk_error):
                 raise
             fail(f"{error.filename or 'the disk'}: {(error.strerror or 'error').lower()}")
 
@@ -55,17 +55,17 @@ app = typer.Typer(
 def _options(
     debug: Annotated[bool, Option("--debug", help="Show the traceback of errors")] = False,
 ) -> None:
-    """Global options; ErrorReporter reads them."""
+    """Define the global options, which ErrorReporter reads."""
 
 
 @contextmanager
 def hints(
     interrupted: str = "run the same command again to continue", *, skip_errors: bool = True
 ) -> Iterator[None]:
-    """Add to an interruption how to continue, and to the error of a slide how to skip it.
+    """Add a hint to an exception: how to continue after Ctrl-C, or how to skip a broken slide.
 
     Args:
-        interrupted: how to continue after Ctrl-C.
+        interrupted: hint after Ctrl-C.
         skip_errors: whether ``--skip-errors`` was given; if not, the error suggests it.
     """
     try:
@@ -79,12 +79,12 @@ def hints(
 
 
 def print_message(text: str) -> None:
-    """Print plain text to stderr; brackets in file names are not markup."""
+    """Print plain text to stderr; brackets in file names are not parsed as markup."""
     err.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table to stdout; brackets are not markup, and long cells are wrapped, not cut."""
+    """Print a table to stdout; brackets are not parsed as markup, and long cells wrap."""
     table = Table(*(Column(Text(name), overflow="fold") for name in columns))
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
@@ -99,7 +99,7 @@ def fail(text: str) -> NoReturn:
 
 def main() -> None:
     """Entry point; ``--debug`` is accepted anywhere on the command line."""
-    words = sys.argv[1:]
-    if "--debug" in words:
-        words = ["--debug", *(word for word in words if word != "--debug")]
-    app(words)
+    args = sys.argv[1:]
+    if "--debug" in args:
+        args = ["--debug", *(arg for arg in args if arg != "--debug")]
+    app(args)

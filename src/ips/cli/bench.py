@@ -21,9 +21,9 @@ bench = typer.Typer(
 )
 app.add_typer(bench, name="bench")
 
-Out = Annotated[Path, Option(metavar="DIR", help="Output folder of JSON files and figures")]
+Out = Annotated[Path, Option(metavar="DIR", help="Output folder for JSON files and figures")]
 Quick = Annotated[
-    bool, Option("--quick", help="Use tiny sizes to test the benchmark; the numbers mean nothing")
+    bool, Option("--quick", help="Use tiny sizes to test the benchmark; ignore the numbers then")
 ]
 Rounds = Annotated[int, Option(min=1, help="Number of timed runs")]
 Device = Annotated[str | None, Option(help="Device, cpu or cuda; the GPU by default, if available")]
@@ -31,7 +31,7 @@ _OUT = Path("runs/bench")
 
 
 class Case(StrEnum):
-    """Inputs of the selection benchmark; typer has no lists of literals."""
+    """Inputs of the selection benchmark; an enum, since typer cannot parse lists of literals."""
 
     megapixel_mnist = "megapixel-mnist"
     dense = "dense"
@@ -80,7 +80,7 @@ def memory(
     ] = "1000,2000,4000,6000,8000,10000",
     arm: Annotated[
         list[str] | None,
-        Option(help="Way to load (eager, sequential, lazy), or cnn; repeatable, all by default"),
+        Option(help="Loading mode (eager, sequential, lazy), or cnn; repeatable, all by default"),
     ] = None,
     batch: Annotated[int, Option(min=1, help="Number of images in a step; 16 in the paper")] = 4,
     width: Annotated[int, Option(min=1, help="Number of channels of the first encoder stage")] = 64,
@@ -116,7 +116,7 @@ def read(
     side: Annotated[int, Option(min=1024, help="Side of the image in pixels")] = 4096,
     patch: Annotated[int, Option(min=2, max=1024, help="Side of a patch in pixels")] = 128,
 ) -> None:
-    """Measure the patches per second of every image reader, with and without reading ahead."""
+    """Measure the patches per second of every image reader, with and without prefetching."""
     report = api.bench_read(side=side, patch=patch, rounds=rounds, quick=quick, log=print_message)
     _save(report, out)
 

@@ -24,19 +24,19 @@ def experiment(
     ] = "laptop",
     seeds: Annotated[
         int | None,
-        Option(min=1, help="Number of seeds of each row; as in the paper by default"),
+        Option(min=1, help="Number of random seeds per row; that of the paper by default"),
     ] = None,
     methods: Annotated[
         str | None, Option(metavar="NAME,NAME,…", help="Methods to run, such as ips,rps,cnn")
     ] = None,
     part: Annotated[
         Literal["all", "scores", "costs"],
-        Option(help="Part to run: train for scores, or measure the costs of a training step"),
+        Option(help="Part to run: training (scores), time and memory of a step (costs), or both"),
     ] = "all",
     settings: Settings = None,
     steps: Annotated[
         int,
-        Option(min=3, help="Number of training steps to measure; the first and last do not count"),
+        Option(min=3, help="Number of training steps to measure; the first and last are ignored"),
     ] = 4,
     out: Annotated[
         Path | None,

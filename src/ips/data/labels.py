@@ -13,7 +13,7 @@ from ips.config import TaskConfig
 from ips.data.table import Row
 from ips.errors import DataError
 
-_BINARY = {
+_BINARY_WORDS = {
     "0": ("0", "false", "no", "neg", "negative"),
     "1": ("1", "true", "yes", "pos", "positive"),
 }
@@ -21,22 +21,23 @@ _BINARY = {
 
 @dataclass(frozen=True)
 class Encoded:
-    """Labels as tensors, one dict per row, and the class names of each task by number."""
+    """Labels as tensors, one dict per row, and the ordered class names of each task."""
 
     labels: list[dict[str, Tensor]]
     names: dict[str, list[str]]
 
 
 def encode_labels(rows: Sequence[Row], tasks: Mapping[str, TaskConfig]) -> Encoded:
-    """Encode labels: int64 classes, float32 0 or 1 for binary, float32 ``(classes,)`` multilabel.
+    """Encode the labels of every row as tensors.
 
-    Numbers from 0 to ``classes - 1`` are kept. Names are numbered as in the names of the task, or
-    in alphabetical order. A ``multilabel`` cell has any number of labels, separated by ``;`` or
-    ``|``, or by spaces if the column has neither.
+    A multiclass label becomes an int64 class number, a binary one a float32 0 or 1, and multilabel
+    ones a float32 vector ``(classes,)``. Labels from 0 to ``classes - 1`` keep their number. Names
+    are numbered as in the config of the task, or else alphabetically. A multilabel cell has any
+    number of labels, separated by ``;`` or ``|``, or by spaces if the column has neither.
 
     Args:
-        rows: rows of all splits, so that all get the same numbers.
-        tasks: tasks by the name of the label column.
+        rows: rows of all splits, so that a class has the same number in every split.
+        tasks: task of each label column, by the name of the column.
     """
     labels: list[dict[str, Tensor]] = [{} for _ in rows]
     names: dict[str, list[str]] = {}
@@ -44,13 +45,13 @@ def encode_labels(rows: Sequence[Row], tasks: Mapping[str, TaskConfig]) -> Encod
         cells = _split_cells(rows, task, multilabel=spec.kind == "multilabel")
         if spec.kind == "binary":
             names[task] = ["0", "1"]
-            cells = [[_binary(row, task)] for row in rows]
+            cells = [[_binary_label(row, task)] for row in rows]
         elif spec.names is not None:
             names[task] = list(spec.names)
         else:
             names[task] = _class_names(cells, task, spec.classes)
         for row, cell, encoded in zip(rows, cells, labels, strict=True):
-            numbers = _numbers(row, cell, names[task], task)
+            numbers = _class_numbers(row, cell, names[task], task)
             if spec.kind == "multilabel":
                 encoded[task] = torch.zeros(len(names[task]))
                 encoded[task][numbers] = 1
@@ -75,8 +76,8 @@ def _split_cells(rows: Sequence[Row], task: str, *, multilabel: bool) -> list[li
     return [[cell] for cell in cells]
 
 
-def _binary(row: Row, task: str) -> str:
-    for value, words in _BINARY.items():
+def _binary_label(row: Row, task: str) -> str:
+    for value, words in _BINARY_WORDS.items():
         if row.labels[task].lower() in words:
             return value
     raise DataError(
@@ -97,7 +98,7 @@ def _class_names(cells: Sequence[Sequence[str]], task: str, classes: int) -> lis
     return found
 
 
-def _numbers(row: Row, labels: Sequence[str], names: Sequence[str], task: str) -> list[int]:
+def _class_numbers(row: Row, labels: Sequence[str], names: Sequence[str], task: str) -> list[int]:
     for label in labels:
         if label not in names:
             raise DataError(

@@ -1,4 +1,7 @@
-"""Tables and figures of the paper as lists of arms: a method with its settings."""
+"""Tables and figures of the paper as experiments, each with a list of arms.
+
+An arm is a method with its settings. It is trained once per seed and becomes one row of a table.
+"""
 
 from __future__ import annotations
 
@@ -10,30 +13,31 @@ from typing import Literal
 from ips.errors import ConfigError
 
 Scale = Literal["laptop", "paper"]
-Kind = Literal["table", "size", "grid", "runs"]
+Kind = Literal["table", "table-per-run", "lines", "grid"]
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One row of a table.
+    """One configuration of an experiment.
 
     Attributes:
+        label: name of the method in tables and figures.
         settings: ``key=value``, as after ``--set`` on the command line, including the method.
-        show: further columns, such as M and N.
+        sizes: columns of the table that tell arms of the same label apart, such as M and N.
         published: the paper's numbers in this row, by column.
         trains: False if only time and memory are measured.
     """
 
     label: str
     settings: tuple[str, ...]
-    show: Mapping[str, str] = field(default_factory=dict)
+    sizes: Mapping[str, str] = field(default_factory=dict)
     published: Mapping[str, str] = field(default_factory=dict)
     trains: bool = True
 
     @property
     def slug(self) -> str:
         """Folder name of the arm."""
-        words = " ".join([self.label, *(f"{k}{v}" for k, v in self.show.items())]).lower()
+        words = " ".join([self.label, *(f"{k}{v}" for k, v in self.sizes.items())]).lower()
         words = words.replace(",", "").replace("+", " plus")
         return re.sub(r"[^a-z0-9.]+", "-", words).strip("-")
 
@@ -49,7 +53,8 @@ class Experiment:
     Attributes:
         recipes: name of the recipe per scale.
         build_arms: function that returns the arms of a scale.
-        kind: type of the figure: scores per arm (``table``, ``runs``), ``size`` or ``grid``.
+        kind: presentation of the results: a ``table`` with a bar chart, ``table-per-run`` with the
+            score of every run as well, ``lines`` over the image size, or a ``grid`` of M and I.
         common: settings of every arm, per scale.
         seeds: default number of seeds per arm; 5 in the paper, or 1 where it varies a size.
     """

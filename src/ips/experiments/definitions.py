@@ -1,8 +1,8 @@
 """The paper's tables and figures, at its own scale and at the scale of a laptop.
 
 The rows of the tables are in ``rows/NAME-SCALE.txt``. At the scale of the paper they include its
-numbers: scores in per cent, VRAM and milliseconds on an A100. (N of DPS on photographs is ours; the
-paper counts 768.) At the scale of a laptop the sizes differ, so no published numbers apply.
+numbers: scores in per cent, VRAM and milliseconds on an A100. (Our N of DPS on photographs
+differs; the paper counts 768.) At the scale of a laptop, sizes differ and no numbers are published.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ def _megapixel_mnist(scale: Scale, method: str, sizes: dict[str, str]) -> list[s
 
 
 def _patch_size(scale: Scale, method: str, sizes: dict[str, str]) -> list[str]:
-    cut = [f"patches.size={sizes['patch']}", f"patches.stride={sizes['patch']}"]
-    if scale == "laptop":  # training from scratch, where M = 2 sees too few signs at first
-        return [*cut, "select.keep=10"]
-    return [*cut, "select.keep=2", _NO_DROPOUT, "aggregate.inner=512"]
+    grid = [f"patches.size={sizes['patch']}", f"patches.stride={sizes['patch']}"]
+    if scale == "laptop":  # trained from scratch: with M = 2 the model rarely sees a sign at first
+        return [*grid, "select.keep=10"]
+    return [*grid, "select.keep=2", _NO_DROPOUT, "aggregate.inner=512"]
 
 
 def _ips_deepmil(scale: Scale, method: str, sizes: dict[str, str]) -> list[str]:
@@ -83,7 +83,7 @@ def _ips_deepmil(scale: Scale, method: str, sizes: dict[str, str]) -> list[str]:
 def _read_rows(
     name: str, row_settings: Callable[[Scale, str, dict[str, str]], list[str]], scale: Scale
 ) -> list[Arm]:
-    """One arm per row of a table; ``row_settings`` adds those of the method and the row's sizes."""
+    """One arm per row of a table; ``row_settings`` returns the settings of a method and sizes."""
     path = files("ips.experiments") / "rows" / f"{name}-{scale}.txt"
     header, *lines = path.read_text(encoding="utf-8").splitlines()
     arms = []
@@ -97,8 +97,8 @@ def _read_rows(
         if label == "cnn-0.3":
             settings.append("cnn.scale=0.3")
         published = {k: v.replace("±", " ± ").replace(",", ", ") for k, v in row.items()}
-        show = {k: f"{int(v):,}" if v.isdigit() else v for k, v in sizes.items()}
-        arms.append(Arm(_LABELS[label], tuple(settings), show, published))
+        sizes = {k: f"{int(v):,}" if v.isdigit() else v for k, v in sizes.items()}
+        arms.append(Arm(_LABELS[label], tuple(settings), sizes, published))
     return arms
 
 
@@ -108,30 +108,30 @@ def _image_size(scale: Scale) -> list[Arm]:
     largest_trained, largest_cnn = (10_000, 4000) if paper else (1000, 500)
     arms = []
     for side in sides:
-        show = {"side": f"{side:,}"}
+        sizes = {"side": f"{side:,}"}
         for load in ("eager", "sequential", "lazy"):
             settings = (f"data.side={side}", f"select.load={load}", "patches.stride=50")
-            # All three learn the same, so only one of them is trained.
+            # All three ways of loading train the same model, so only one is trained.
             trains = load == "eager" and side <= largest_trained
-            arms.append(Arm(f"IPS, {load}", settings, show, trains=trains))
+            arms.append(Arm(f"IPS, {load}", settings, sizes, trains=trains))
         if side <= largest_cnn:
             settings = (f"data.side={side}", "method=cnn", "patches.stride=50")
-            arms.append(Arm("CNN", settings, show))
+            arms.append(Arm("CNN", settings, sizes))
             if paper:
-                arms.append(Arm("CNN, batch 4", (*settings, "train.batch=4"), show))
+                arms.append(Arm("CNN, batch 4", (*settings, "train.batch=4"), sizes))
     return arms
 
 
 def _memory_chunk(scale: Scale) -> list[Arm]:
     N = 900 if scale == "paper" else 400
-    sizes = (10, 25, 50, 100, 200, 400) if scale == "paper" else (4, 16, 64, 128)
+    counts = (10, 25, 50, 100, 200, 400) if scale == "paper" else (4, 16, 64, 128)
     common = ("patches.stride=50", "select.skip_blank=false")
     arms = []
-    for keep in sizes:
-        for chunk in (*sizes, None):
-            show = {"M": str(keep), "I": "all" if chunk is None else str(chunk), "N": str(N)}
+    for keep in counts:
+        for chunk in (*counts, None):
+            sizes = {"M": str(keep), "I": "all" if chunk is None else str(chunk), "N": str(N)}
             settings = (f"select.keep={keep}", f"select.chunk={chunk or N - keep}", *common)
-            arms.append(Arm(_LABELS["ips"], settings, show, trains=False))
+            arms.append(Arm(_LABELS["ips"], settings, sizes, trains=False))
     return arms
 
 
@@ -156,14 +156,14 @@ _ALL = (
         "Table 3: relations between digits",
         _MNIST,
         partial(_read_rows, "megapixel-mnist", _megapixel_mnist),
-        common={"laptop": ("data.side=500", "train.epochs=12")},  # a CNN without a GPU
+        common={"laptop": ("data.side=500", "train.epochs=12")},  # feasible for a CNN without a GPU
     ),
     Experiment(
         "image-size",
         "Figure 3: memory, time and accuracy against the side of the image",
         _MNIST,
         _image_size,
-        kind="size",
+        kind="lines",
         common={"laptop": ("train.epochs=12",)},
         seeds=1,
     ),
@@ -187,7 +187,7 @@ _ALL = (
         "Table 10: IPS with the attention of DeepMIL, run by run",
         _MNIST,
         partial(_read_rows, "ips-deepmil", _ips_deepmil),
-        kind="runs",
+        kind="table-per-run",
     ),
 )
 EXPERIMENTS = {experiment.name: experiment for experiment in _ALL}

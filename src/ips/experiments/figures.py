@@ -38,7 +38,7 @@ def draw_scores(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> N
     figure = _figure(width, height)
     left = 2.7
     step = (width - left - 0.3) / len(panels)
-    sizes = [", ".join(f"{k} {v}" for k, v in arm.show.items() if v != "–") for arm in arms]
+    sizes = [", ".join(f"{k} {v}" for k, v in arm.sizes.items() if v != "–") for arm in arms]
     labels = [f"{arm.label}  {size}".strip() for arm, size in zip(arms, sizes, strict=True)]
     for number, name in enumerate(panels):
         box = (left + number * step, 0.6, step - 0.3, height - 1.1)
@@ -69,7 +69,7 @@ def draw_lines(
         axes = add_axes(figure, box, title=_TITLES.get(name, f"{name}, %"), size=_TITLE_SIZE)
         for colour, label in zip(COLOURS, labels, strict=False):
             points = sorted(
-                (_number(arm.show[x]), fmean(values))
+                (_number(arm.sizes[x]), fmean(values))
                 for arm in arms
                 if arm.label == label and (values := _plot_values(results, arm, name))
             )
@@ -84,8 +84,8 @@ def draw_lines(
 
 def draw_grid(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> None:
     """Draw Figure 4: memory, time of a step and number of iterations for every M and I."""
-    keeps = sorted({arm.show["M"] for arm in arms}, key=int)
-    chunks = sorted({arm.show["I"] for arm in arms}, key=lambda i: (i == "all", _number(i)))
+    keeps = sorted({arm.sizes["M"] for arm in arms}, key=int)
+    chunks = sorted({arm.sizes["I"] for arm in arms}, key=lambda i: (i == "all", _number(i)))
     figure = _figure(13.0, 4.6)
     for number, name in enumerate(("memory_gb", "step_ms", "iterations")):
         box = (0.8 + 4.15 * number, 0.8, 3.3, 3.2)
@@ -94,7 +94,7 @@ def draw_grid(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> Non
         for arm in arms:
             values = _iterations(arm) if name == "iterations" else values_of(results, arm, name)
             if values:
-                grid[keeps.index(arm.show["M"]), chunks.index(arm.show["I"])] = values[0]
+                grid[keeps.index(arm.sizes["M"]), chunks.index(arm.sizes["I"])] = values[0]
         axes.imshow(grid, cmap="viridis", aspect="auto", origin="lower")
         threshold = np.nanmin(grid) + 0.6 * (np.nanmax(grid) - np.nanmin(grid))
         for (row, column), value in np.ndenumerate(grid):
@@ -112,7 +112,7 @@ def draw_grid(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> Non
 
 def _iterations(arm: Arm) -> list[float]:
     """Number of iterations of the selection, ceil((N - M) / I)."""
-    M, I, N = (arm.show[key] for key in "MIN")  # noqa: E741
+    M, I, N = (arm.sizes[key] for key in "MIN")  # noqa: E741
     return [1 if I == "all" else math.ceil((_number(N) - int(M)) / int(I))]
 
 

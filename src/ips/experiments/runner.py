@@ -109,7 +109,7 @@ def run_experiment(plan: Plan, *, console: Console | None = None) -> ExperimentR
     with progress_bar(console) as progress:
         bar = progress.add_task(plan.experiment.name, total=len(jobs), note="")
         for arm, seed in jobs:
-            name = f"{arm.label} {' '.join(f'{k}={v}' for k, v in arm.show.items())}".strip()
+            name = f"{arm.label} {' '.join(f'{k}={v}' for k, v in arm.sizes.items())}".strip()
             name += "" if seed is None else f" seed {seed}"
             progress.update(bar, note=name)
             try:
@@ -200,13 +200,13 @@ def _write_results(plan: Plan) -> list[Path]:
     arms = list({result.arm.slug: result.arm for result in results}.values())
     text = markdown(arms, results)
     match plan.experiment.kind:
-        case "size":
+        case "lines":
             draw_lines(figure, arms, results, x="side", task="majority")
         case "grid":
             draw_grid(figure, arms, results)
-        case "runs" | "table":
+        case "table" | "table-per-run":
             draw_scores(figure, arms, results)
-    if plan.experiment.kind == "runs":
+    if plan.experiment.kind == "table-per-run":
         text = per_run(arms, results, "majority") + "\n" + text
     write_csv(numbers, results)
     write_text(table, text)

@@ -42,13 +42,13 @@ EFFICIENCY = tuple(_HEADINGS)
 
 def write_csv(path: Path, results: Sequence[Result]) -> None:
     """Write one line per number: arm, its settings, seed, name, value."""
-    shown = _shown(result.arm for result in results)
+    size_names = _size_names(result.arm for result in results)
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow(["label", "method", *shown, "seed", "name", "value"])
+    writer.writerow(["label", "method", *size_names, "seed", "name", "value"])
     for r in results:
         seed = "" if r.seed is None else r.seed
-        cells = [r.arm.show.get(key, "") for key in shown]
+        cells = [r.arm.sizes.get(key, "") for key in size_names]
         writer.writerow([r.arm.label, r.arm.method, *cells, seed, r.name, f"{r.value:.6g}"])
     write_text(path, text.getvalue())
 
@@ -97,7 +97,7 @@ def _published(arms: Sequence[Arm], name: str) -> list[Column]:
 
 
 def _table(arms: Sequence[Arm], columns: Sequence[Column]) -> str:
-    sizes = [(key, [arm.show.get(key, "–") for arm in arms]) for key in _shown(arms)]
+    sizes = [(key, [arm.sizes.get(key, "–") for arm in arms]) for key in _size_names(arms)]
     columns = [("method", [arm.label for arm in arms]), *sizes, *columns]
     header = [heading for heading, _ in columns]
     rows = zip(*(cells for _, cells in columns), strict=True)
@@ -105,5 +105,5 @@ def _table(arms: Sequence[Arm], columns: Sequence[Column]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _shown(arms: Iterable[Arm]) -> list[str]:
-    return list(dict.fromkeys(key for arm in arms for key in arm.show))
+def _size_names(arms: Iterable[Arm]) -> list[str]:
+    return list(dict.fromkeys(key for arm in arms for key in arm.sizes))

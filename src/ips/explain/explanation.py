@@ -22,14 +22,14 @@ from ips.patches import PatchSource
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation(Prediction):
-    """The prediction for an image with the attention of all its patches; notebooks display it.
+    """The prediction for an image with the attention of all its patches; displays in notebooks.
 
-    ``attention`` and ``task_attention`` of a prediction are normalised over the selected patches,
+    ``attention`` and ``task_attention`` of a prediction are normalised over the selected patches;
     ``all_attention`` is normalised over all patches.
 
     Attributes:
         source: the patches of the image.
-        all_attention: ``(N,)`` attention of every patch per task; sums to 1.
+        all_attention: for each task, ``(N,)`` attention of every patch; sums to 1.
         class_probabilities: probability of each class by name, per task.
         title: image name and predicted classes, in one line.
         patch_classes: class names of ``patch_probabilities``; None without a patch-level head.
@@ -49,7 +49,7 @@ class Explanation(Prediction):
 
     @property
     def patch_scores(self) -> Floats | None:
-        """``(K, C)`` probabilities of the selected patches; None without a patch-level head."""
+        """``(K, C)`` class probabilities of selected patches; None without a patch-level head."""
         if self.patch_probabilities is None:
             return None
         scores: Floats = self.patch_probabilities.detach().double().cpu().numpy()
@@ -67,11 +67,11 @@ class Explanation(Prediction):
         return attention_map(self.source, values)
 
     def overlay(self) -> PILImage.Image:
-        """The image with the attention of all patches over it, per task and as their mean."""
+        """The image overlaid with the attention of all patches: mean over tasks, and each task."""
         return PILImage.open(io.BytesIO(self._png()))
 
     def to_geojson(self, *, all_patches: bool = False, crop: bool = True) -> dict[str, Any]:
-        """The selected patches, or all, as a FeatureCollection: see `patch_features`."""
+        """The selected patches, or all, as a GeoJSON FeatureCollection: see `patch_features`."""
         from ips.explain.geojson import patch_features
 
         features = patch_features(self, all_patches=all_patches, crop=crop)
@@ -90,8 +90,8 @@ class Explanation(Prediction):
             best = sorted(classes, key=classes.__getitem__, reverse=True)[:3]
             cells = "".join(f"<td>{escape(name)}: {classes[name]:.3f}</td>" for name in best)
             rows += f"<tr><th>{escape(task)}</th>{cells}</tr>"
-        picture = base64.b64encode(self._png()).decode()
-        return f'<table>{rows}</table><img src="data:image/png;base64,{picture}" width="800">'
+        png = base64.b64encode(self._png()).decode()
+        return f'<table>{rows}</table><img src="data:image/png;base64,{png}" width="800">'
 
     def __repr__(self) -> str:
         return f"<Explanation of {self.title}>"

@@ -1,6 +1,6 @@
-"""The batches, the training step and the test step of a model.
+"""Data loaders, training step and test step of a model.
 
-Letters: B images.
+Letters: B images of a batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 Batch = tuple[list[PatchSource], dict[str, Tensor]]
-#: Receives the images of a batch, the model's output and the patches it rests on.
+#: Receives the images of a batch, the output of the model and the patches that it selected.
 BatchObserver = Callable[[Sequence[PatchSource], Output, Selection], None]
 
 
@@ -65,9 +65,9 @@ def read_batch(data: DataSet, numbers: Sequence[int], *, load: Load) -> Batch:
 
 def freeze_norms(encoder: nn.Module) -> None:
     """Put BatchNorms into evaluation mode, so that they keep their statistics."""
-    for part in encoder.modules():
-        if isinstance(part, nn.modules.batchnorm._BatchNorm):
-            part.eval()
+    for module in encoder.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.eval()
 
 
 def total_loss(
@@ -86,8 +86,8 @@ def total_loss(
 def learning_rate_factor(step: int, *, warmup: int, total: int) -> float:
     """Share of the peak learning rate at ``step`` of ``total`` (Appendix D.1).
 
-    Linear warm-up, then cosine decay to a thousandth. The first step is number 0, and both parts
-    count it as done, as the authors' code does.
+    Linear warm-up, then cosine decay to a thousandth. Steps count from 0, but both
+    phases use ``step + 1``, as the authors' code does.
 
     >>> [round(learning_rate_factor(s, warmup=2, total=10), 3) for s in (0, 1, 2, 6, 9)]
     [0.5, 1.0, 0.962, 0.309, 0.001]
@@ -103,8 +103,8 @@ class Learner(BaseLearner):
 
     Args:
         net: the model.
-        config: its resolved config.
-        observer: called with every batch of a test.
+        config: resolved config of the run.
+        observer: callback that receives every test batch.
     """
 
     def __init__(self, net: Net, config: Config, *, observer: BatchObserver | None = None) -> None:
@@ -141,7 +141,7 @@ class Learner(BaseLearner):
         self._reset()
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
-        """Add a batch to the metrics; each patch is embedded once."""
+        """Add a batch to the metrics; every patch is embedded only once."""
         sources, labels = batch
         load = self.config.select.load
         output, selection = self.net.forward_eval(sources, load=load, seed=self.seed)
@@ -151,7 +151,7 @@ class Learner(BaseLearner):
 
     def scores(self) -> dict[str, float]:
         """Score of each task since the start of the epoch or of the test."""
-        # Metrics count in float32: six digits, so that 360 of 400 is 0.9.
+        # Metrics compute in float32: round to six digits, so that 360 of 400 gives 0.9.
         return {name: round(float(m.compute()), 6) for name, m in self.metrics.items()}
 
     def epoch_metrics(self) -> dict[str, float]:

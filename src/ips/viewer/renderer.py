@@ -1,4 +1,4 @@
-"""Everything that the page shows of one image: tiles, attention, patches, text."""
+"""Render what the viewer page shows of one image: tiles, attention, patches, text."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from ips.viewer.images import annotation_shapes, find_annotations
 from ips.viewer.library import Entry, Library
 from ips.viewer.tiles import MapStyle, find_tile, max_zoom, render_patch, render_tile
 
-_CACHE_BYTES = 48 * 2**20  # of encoded tiles
-_MAX_KEPT = 500  # patches of an image that are outlined and listed
+_CACHE_BYTES = 48 * 2**20  # memory limit for encoded tiles
+_MAX_KEPT = 500  # maximum number of patches per image that are outlined and listed
 
 
 class Renderer:
-    """Renders for the page, in any number of threads.
+    """Renders images for the viewer page; its methods are safe to call from several threads.
 
-    The last requested image stays open. A PNG or JPEG is therefore decoded in memory while it is on
-    the page; the prediction of the same image shares it.
+    The last requested image stays open. A PNG or JPEG therefore stays decoded in memory while the
+    page shows it; the prediction of the same image uses the same pixels.
     """
 
     def __init__(self, library: Library) -> None:
         self.library = library
         self._current: Image | None = None
         self._cache = TileCache(limit=_CACHE_BYTES)
-        self._workers = threading.Semaphore(min(4, os.cpu_count() or 1))  # bounds the memory
+        self._workers = threading.Semaphore(min(4, os.cpu_count() or 1))  # limits memory
 
     def tile(self, entry: Entry, zoom: int, column: int, row: int) -> bytes | None:
         """A tile of an image as JPEG or PNG, None outside the image."""
@@ -47,47 +47,48 @@ class Renderer:
     def attention_tile(
         self, entry: Entry, zoom: int, column: int, row: int, style: MapStyle
     ) -> bytes | None:
-        """A tile of the attention of a task as PNG, None outside the image."""
+        """A tile of the attention map of a task as PNG, None outside the image."""
         image, modified = self._open(entry)
-        tile, found = find_tile(image, zoom, column, row), self.library.answer(entry)
-        if tile is None or found is None or style.task >= len(found[0].maps):
+        tile = find_tile(image, zoom, column, row)
+        answer, maps = self.library.answer(entry) or (None, None)
+        if tile is None or answer is None or maps is None or style.task >= len(answer.maps):
             return None
-        return self._cached((entry.id, modified, tile, style), lambda: found[1].render(tile, style))
+        return self._cached((entry.id, modified, tile, style), lambda: maps.render(tile, style))
 
     def patch(self, entry: Entry, rank: int) -> bytes | None:
-        """A thumbnail of a kept patch as PNG."""
-        found = self.library.answer(entry)
-        if found is None or not 0 <= rank < min(len(found[0].kept), _MAX_KEPT):
+        """A thumbnail of a kept patch as PNG, None if there is no such patch."""
+        answer, _ = self.library.answer(entry) or (None, None)
+        if answer is None or not 0 <= rank < min(len(answer.kept), _MAX_KEPT):
             return None
-        x, y = found[0].kept[rank].tolist()
+        x, y = answer.kept[rank].tolist()
         image, modified = self._open(entry)
         return self._cached(
-            (entry.id, modified, rank), lambda: render_patch(image, x, y, found[0].extent)
+            (entry.id, modified, rank), lambda: render_patch(image, x, y, answer.extent)
         )
 
     def details(self, entry: Entry) -> dict[str, Any]:
-        """All that the page needs to show an image, or why it cannot be shown."""
+        """Everything the page needs to show an image, or the reason why it cannot be shown."""
         try:
             image, modified = self._open(entry)
         except IPSError as error:
             return {"id": entry.id, "name": entry.name, "error": str(error)}
         width, height = image.dimensions
-        found = self.library.answer(entry)
+        answer, _ = self.library.answer(entry) or (None, None)
         return {
             "id": entry.id,
             "name": entry.name,
-            "modified": str(modified),  # has more digits than a number in JavaScript
+            "modified": str(modified),  # has too many digits for a JavaScript number
             "width": width,
             "height": height,
             "zoom": max_zoom(image),
             "bounds": list(image.bounds),
             "mpp": None if image.mpp is None else image.mpp[0],
             "annotated": find_annotations(entry.path, self.library.annotations) is not None,
-            "answer": None if found is None else self._describe(entry, found[0]),
+            "answer": None if answer is None else self._describe(entry, answer),
         }
 
     def annotations(self, entry: Entry) -> list[dict[str, Any]]:
-        """The annotated shapes of an image."""
+        """The annotated shapes of an image, empty if it has no annotations."""
         path = find_annotations(entry.path, self.library.annotations)
         return [] if path is None else annotation_shapes(path, self._open(entry)[0])
 
@@ -97,23 +98,23 @@ class Renderer:
         return self._current, modified
 
     def _cached(self, key: tuple[Any, ...], render: Callable[[], bytes]) -> bytes:
-        def encoded() -> npt.NDArray[np.uint8]:
+        def encode() -> npt.NDArray[np.uint8]:
             with self._workers:
                 return np.frombuffer(render(), dtype=np.uint8)
 
-        return self._cache.get(key, encoded).tobytes()
+        return self._cache.get(key, encode).tobytes()
 
     def _describe(self, entry: Entry, answer: Answer) -> dict[str, Any]:
-        """An answer as names and plain numbers."""
+        """Convert an answer to JSON values, with class names."""
         predictor = self.library.predictor
-        rows = zip(predictor.net.tasks, answer.probabilities, strict=True)
-        named = [predictor.class_probabilities(task, torch.from_numpy(p)) for task, p in rows]
+        pairs = zip(predictor.net.tasks, answer.probabilities, strict=True)
+        by_name = [predictor.class_probabilities(task, torch.from_numpy(p)) for task, p in pairs]
         classes = answer.classes
         return {
             "patches": answer.patches,
             "extent": answer.extent,
             "predictions": entry.predictions,
-            "probabilities": [list(each.items()) for each in named],
+            "probabilities": [list(each.items()) for each in by_name],
             "count": len(answer.kept),
             "kept": answer.kept[:_MAX_KEPT].tolist(),
             "attention": answer.attention[:, :_MAX_KEPT].tolist(),

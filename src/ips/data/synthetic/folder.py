@@ -1,4 +1,4 @@
-"""Write a drawn data set to a folder: images, a CSV of labels, and the settings as JSON."""
+"""Write a synthetic data set to a folder: images, a CSV of labels, and the settings as JSON."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ def write_folder(
     Args:
         folder: output folder.
         name: file name of the CSV and of the settings, without suffix.
-        task: column of the labels in the CSV.
+        task: name of the label column in the CSV.
         rows: all images of the data set.
         subfolders: subfolders to create.
-        settings: all settings that the images depend on; a folder with other settings is an error.
-        draw: writes the image with this number, as the last of its files.
+        settings: all settings that the images depend on; it is an error if the folder has others.
+        draw: callback that writes the files of one image, given its number. It must write the
+            image last: an image that exists counts as complete.
         progress: callback that receives the number of images done and of all images.
     """
     for subfolder in subfolders:
@@ -61,6 +62,5 @@ def _write_settings(path: Path, settings: dict[str, Any]) -> None:
         stored = None
     if stored != settings:
         raise DataError(
-            f"{path.parent} holds images drawn with {stored}, not with {settings}: give another "
-            "folder"
+            f"{path.parent} holds images drawn with {stored}, not {settings}: choose another folder"
         )

@@ -1,8 +1,8 @@
-"""Megapixel MNIST on disk: the layouts and the digits that they use, a few megabytes in all.
+"""Megapixel MNIST on disk: the layouts of the images and the digits in them, a few megabytes.
 
     dataset.json           the settings, and a fingerprint of the digits
-    train.npz, test.npz    digit_images (m, 28, 28), digit_classes (m,): each digit that occurs
-                           digits (count, 5): indices into these
+    train.npz, test.npz    digit_images (m, 28, 28), digit_classes (m,): every digit in use
+                           digits (count, 5): indices into both
                            digit_places (count, 5, 2): their top-left corners
                            strokes (count, n, 2, 3), noise_places (count, n, 2)
 
@@ -34,7 +34,7 @@ from ips.files import atomic_write, write_text
 from ips.patches.image import Edge, Grid
 
 _KIND = {"kind": "megapixel-mnist", "version": 1}
-_COUNTS = ("side", "train", "test", "noise")
+_INTEGER_KEYS = ("side", "train", "test", "noise")
 
 
 def save_megapixel_mnist(
@@ -50,7 +50,7 @@ def save_megapixel_mnist(
 ) -> None:
     """Draw a data set and write it to the folder ``out``.
 
-    An interrupted data set is completed. A folder with any other content is an error.
+    An incomplete data set of the same settings is completed; any other content is an error.
 
     Args:
         out: output folder, created if missing.
@@ -81,7 +81,7 @@ def save_megapixel_mnist(
 
 
 class SavedMegapixelMNIST(SceneDataset):
-    """One split of a folder that `save_megapixel_mnist` wrote, the same in every epoch."""
+    """One split of a folder that `save_megapixel_mnist` wrote; all epochs have the same images."""
 
     def __init__(
         self,
@@ -151,16 +151,16 @@ def _pack(layouts: list[Layout], scenes: MegapixelMNIST) -> Arrays:
 
 def _read_settings(folder: Path) -> dict[str, Any]:
     path = folder / "dataset.json"
-    make = "make one with 'ips data megapixel-mnist'"
+    remedy = "make one with 'ips data megapixel-mnist'"
     try:
         settings: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
-        raise DataError(f"{folder} holds no megapixel MNIST data set: {make}") from None
+        raise DataError(f"{folder} holds no megapixel MNIST data set: {remedy}") from None
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read ({error}): {make} in another folder") from None
-    ours = isinstance(settings, dict) and settings.items() >= _KIND.items()
-    if not ours or not all(isinstance(settings.get(key), int) for key in _COUNTS):
-        raise DataError(f"{path} does not describe a megapixel MNIST data set: {make}")
+        raise DataError(f"{path} cannot be read ({error}): {remedy} in another folder") from None
+    valid = isinstance(settings, dict) and settings.items() >= _KIND.items()
+    if not valid or not all(isinstance(settings.get(key), int) for key in _INTEGER_KEYS):
+        raise DataError(f"{path} does not describe a megapixel MNIST data set: {remedy}")
     return settings
 
 
@@ -172,23 +172,23 @@ def _read_arrays(path: Path, *, settings: dict[str, Any], count: int) -> Arrays:
         raise DataError(f"{path} is missing: {remedy}") from None
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}): delete it and {remedy}") from None
-    pool, noise = len(arrays.get("digit_images", ())), settings["noise"]
-    room = settings["side"] - DIGIT_SIDE + 1
+    digits, noise = len(arrays.get("digit_images", ())), settings["noise"]
+    stop_place = settings["side"] - DIGIT_SIDE + 1
     expected: dict[str, tuple[str, tuple[int, ...], int | tuple[int, ...]]] = {
         # dtype, shape, upper bound (exclusive)
-        "digit_images": ("uint8", (pool, DIGIT_SIDE, DIGIT_SIDE), 256),
-        "digit_classes": ("uint8", (pool,), CLASSES),
-        "digits": ("int32", (count, DIGITS), pool),
-        "digit_places": ("int32", (count, DIGITS, 2), room),
+        "digit_images": ("uint8", (digits, DIGIT_SIDE, DIGIT_SIDE), 256),
+        "digit_classes": ("uint8", (digits,), CLASSES),
+        "digits": ("int32", (count, DIGITS), digits),
+        "digit_places": ("int32", (count, DIGITS, 2), stop_place),
         "strokes": ("uint8", (count, noise, 2, 3), STROKE_STOP),
-        "noise_places": ("int32", (count, noise, 2), room),
+        "noise_places": ("int32", (count, noise, 2), stop_place),
     }
-    for key, (kind, shape, stop) in expected.items():
+    for key, (dtype, shape, stop) in expected.items():
         array = arrays.get(key)
-        if array is None or array.shape != shape or array.dtype != kind:
+        if array is None or array.shape != shape or array.dtype != dtype:
             found = "nothing" if array is None else f"{array.dtype} {array.shape}"
             raise DataError(
-                f"{path}: expected {key} as {kind} {shape}, found {found}: delete it and {remedy}"
+                f"{path}: expected {key} as {dtype} {shape}, found {found}: delete it and {remedy}"
             )
         if not ((array >= 0) & (array < np.asarray(stop))).all():
             raise DataError(f"{path}: {key} is out of range: delete it and {remedy}")

@@ -1,13 +1,13 @@
 """Synthetic slides of stained tissue with their ground truth, in place of CAMELYON16.
 
 The task is that of Sect. 4.2 of the paper: half of the slides contain a few abnormal nuclei, which
-are larger, darker and more crowded than the others. They cover less than a hundredth of the
-tissue, and only the slide has a label.
+are larger, darker and more crowded than the others. They cover less than 1 % of the tissue, and
+only the slide has a label.
 
     slides.csv           path, tumor (0 or 1) and split of each slide
     slides/NAME.tif      a tiled pyramid of three levels, 0.5 µm per pixel, JPEG
-    masks/NAME.png       white for abnormal nuclei, one pixel for 4 x 4 of the slide
-    truth/NAME.geojson   outlines of their clusters, and the centre and radius of each nucleus
+    masks/NAME.png       white inside the clusters of abnormal nuclei, at 1/4 of the resolution
+    truth/NAME.geojson   outlines of these clusters, and the centre and radius of each nucleus
     slides.json          the settings
 """
 
@@ -43,9 +43,9 @@ MASK_STEP = 4
 SMALLEST_SIDE = 1024
 TEST_SHARE = 1 / 3
 
-_FACTOR = 4  # from level to level
-_QUALITY = 85
-_VERSION = 2
+_FACTOR = 4  # downsampling from one pyramid level to the next
+_JPEG_QUALITY = 85
+_VERSION = 2  # of the drawing code; slides of different versions must not be mixed
 
 
 def write_tissue_slides(
@@ -56,14 +56,14 @@ def write_tissue_slides(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Draw slides, half of them with abnormal nuclei; an interrupted call can be repeated.
+    """Draw slides, half of them with abnormal nuclei; call it again after an interruption.
 
-    A slide depends on ``side``, ``seed`` and its number only. Memory holds one tile and the second
-    level, a sixteenth of the pixels.
+    A slide depends on ``side``, ``seed`` and its number only. Memory holds only one
+    tile and the second pyramid level, a sixteenth of the pixels.
 
     Args:
         folder: output folder.
-        count: number of slides; a third of each class is for testing.
+        count: number of slides; a third of each class is the test split.
         side: side of a slide in pixels, a multiple of 256.
         seed: random seed of the slides.
         progress: callback that receives the number of slides done and of all slides.
@@ -75,7 +75,7 @@ def write_tissue_slides(
         raise DataError(f"side={side}: take a multiple of {TILE}, {SMALLEST_SIDE} or more")
     if seed < 0:
         raise DataError(f"seed={seed} is negative: take 0 or more")
-    labels = [_label(seed, number) for number in range(count)]
+    labels = [_is_abnormal(seed, number) for number in range(count)]
     _, held_out = stratified_split(labels, test=TEST_SHARE, seed=seed)
     rows: list[Row] = [
         (_path(number), str(int(label)), "test" if number in held_out else "train")
@@ -141,12 +141,12 @@ def _write(folder: Path, slide: TissueSlide, number: int) -> None:
 
 def _write_pyramid(stream: Any, slide: TissueSlide) -> None:
     side = slide.side
-    coarse = np.empty((side // _FACTOR, side // _FACTOR, 3), np.uint8)
+    second_level = np.empty((side // _FACTOR, side // _FACTOR, 3), np.uint8)
 
     def levels() -> Iterator[Any]:
         yield tiles()
-        yield coarse
-        yield _reduce(coarse)
+        yield second_level
+        yield _reduce(second_level)
 
     def tiles() -> Iterator[Pixels]:
         part = TILE // _FACTOR
@@ -154,7 +154,7 @@ def _write_pyramid(stream: Any, slide: TissueSlide) -> None:
             for column in range(side // TILE):
                 tile = slide.tile(column, row)
                 y, x = row * part, column * part
-                coarse[y : y + part, x : x + part] = _reduce(tile)
+                second_level[y : y + part, x : x + part] = _reduce(tile)
                 yield tile
 
     with tifffile.TiffWriter(stream) as file:
@@ -169,7 +169,7 @@ def _write_pyramid(stream: Any, slide: TissueSlide) -> None:
                 tile=(TILE, TILE),
                 photometric="rgb",
                 compression="jpeg",
-                compressionargs={"level": _QUALITY},
+                compressionargs={"level": _JPEG_QUALITY},
                 resolutionunit="CENTIMETER",
                 metadata=None,
                 software="ips",
@@ -194,8 +194,8 @@ def _feature(cluster: Cluster) -> dict[str, Any]:
     return polygon_feature(outline, name="Abnormal", nuclei=nuclei)
 
 
-def _label(seed: int, number: int) -> bool:
-    """Whether a slide has abnormal nuclei: one of each two, at random."""
+def _is_abnormal(seed: int, number: int) -> bool:
+    """Whether a slide has abnormal nuclei: one slide of each pair, chosen at random."""
     rng = seeded_generator(seed, number // 2, 0, 0, 0)
     return bool(rng.integers(2)) != bool(number % 2)
 

@@ -26,14 +26,14 @@ from ips.explain.marks import THUMBNAIL_SIDE
 from ips.patches import Thumbnail
 
 _VIEW = 5.8, 4.8  # width and height of the box that a thumbnail fits into
-_CROPS = 4  # crops in a column
-_CROP, _CAPTION, _GAP, _BETWEEN = 0.82, 0.36, 0.25, 0.45
-_LETTER = 0.075
+_CROPS_PER_COLUMN = 4
+_CROP, _CAPTION, _GAP, _PANEL_GAP = 0.82, 0.36, 0.25, 0.45  # side, height and two widths
+_LETTER = 0.075  # mean width of a letter in the legend
 
 
 @dataclass(frozen=True)
 class _Panel:
-    """One image; the classes of its patches, ``labels``, are None without a patch-level head."""
+    """One image; ``labels``, the predicted patch classes, is None without a patch-level head."""
 
     explanation: Explanation
     view: Thumbnail
@@ -52,40 +52,40 @@ def draw_attention(
 
     The colour of a patch is its predicted class and its opacity is its attention; without a
     patch-level head, the colour is the attention. Attention is shown relative to the highest value
-    of the image, since a softmax over many patches would look empty.
+    of the image, since the softmax over many patches gives values close to 0.
 
     Args:
         path: PNG to write.
         explanations: explanations of the images.
-        titles: title of each image; by default that of the explanation.
-        top: number of patches to number and to show beside the image.
+        titles: title of each image; the title of its explanation by default.
+        top: how many patches are numbered and shown beside the image.
     """
     titles = [e.title for e in explanations] if titles is None else titles
     panels = [_panel(explanation) for explanation in explanations]
     top = min(top, max(len(panel.strength) for panel in panels))
     palette = class_colours([(p.labels, p.strength.tolist()) for p in panels if p.labels])
-    room = max(fit(panel.view, *_VIEW)[0] for panel in panels)
-    cell = max(room + ceil(top / _CROPS) * (_GAP + _CROP), 5.6)
+    view_width = max(fit(panel.view, *_VIEW)[0] for panel in panels)
+    cell = max(view_width + ceil(top / _CROPS_PER_COLUMN) * (_GAP + _CROP), 5.6)
     columns = min(2, len(panels))
-    inner = columns * (cell + _BETWEEN) - _BETWEEN
+    inner = columns * (cell + _PANEL_GAP) - _PANEL_GAP
     headers = [title_block(title, cell) for title in titles]
     header = 0.1 + max(block.height for block in headers)
-    pitch = header + _VIEW[1] + 0.5
-    body = 0.15 + ceil(len(panels) / columns) * pitch
+    row_height = header + _VIEW[1] + 0.5
+    body = 0.15 + ceil(len(panels) / columns) * row_height
     classes = explanations[0].patch_classes
     names = {label: shortened(class_name(classes, label), 28) for label in palette}
-    step = 0.45 + _LETTER * max(map(len, names.values()), default=1)
-    per_line = max(1, int(inner / step))
+    entry_width = 0.45 + _LETTER * max(map(len, names.values()), default=1)
+    per_line = max(1, int(inner / entry_width))
     legend = 0.24 * ceil(len(names) / per_line) if palette else 0.4
     note = note_block(_note(palette, top), inner)
     page = Page(inner + 2 * MARGIN, body + legend + 0.25 + note.height)
 
     for i, (panel, block) in enumerate(zip(panels, headers, strict=True)):
-        x, y = MARGIN + i % columns * (cell + _BETWEEN), 0.2 + i // columns * pitch
+        x, y = MARGIN + i % columns * (cell + _PANEL_GAP), 0.2 + i // columns * row_height
         page.write(x, y, block)
-        _draw_panel(page, (x, y + header), panel, room=room, palette=palette, top=top)
+        _draw_panel(page, (x, y + header), panel, view_width=view_width, palette=palette, top=top)
     for i, (label, name) in enumerate(names.items()):
-        x, y = MARGIN + i % per_line * step, body + i // per_line * 0.24
+        x, y = MARGIN + i % per_line * entry_width, body + i // per_line * 0.24
         page.axes(x, y, 0.16, 0.16).set_facecolor(palette[label])
         page.write(x + 0.22, y + 0.08, name, size=9, va="center")
     if not palette:
@@ -106,11 +106,11 @@ def _draw_panel(
     corner: tuple[float, float],
     panel: _Panel,
     *,
-    room: float,
+    view_width: float,
     palette: Mapping[int, Colour],
     top: int,
 ) -> None:
-    """A thumbnail of at most ``room`` inches, and the crops of the top patches to its right."""
+    """Draw a thumbnail in a box of ``view_width`` inches, and the top patches to its right."""
     x, y = corner
     explanation, source = panel.explanation, panel.explanation.source
     colours, opacities = patch_colours(panel.strength, panel.labels, palette)
@@ -131,11 +131,11 @@ def _draw_panel(
     indices, scores = explanation.indices[:top].cpu(), explanation.patch_scores
     crops = source.read(indices).cpu().numpy() if len(source.shape) == 3 and top else None
     for i in range(len(indices)):
-        left = x + room + _GAP + i // _CROPS * (_CROP + _GAP)
-        above = y + i % _CROPS * (_VIEW[1] - _CROP - _CAPTION) / (_CROPS - 1)
+        left = x + view_width + _GAP + i // _CROPS_PER_COLUMN * (_CROP + _GAP)
+        above = y + i % _CROPS_PER_COLUMN * (_VIEW[1] - _CROP - _CAPTION) / (_CROPS_PER_COLUMN - 1)
         if crops is not None:
             axes = draw_crop(page, left, above, side=_CROP, patch=crops[i])
-        else:  # features have no pixels, but a position
+        else:  # features have a position, but no pixels
             axes = page.axes(left, above, _CROP, _CROP)
             place = "x {:,}\ny {:,}".format(*explanation.coords[i].tolist())
             page.write(left + _CROP / 2, above + _CROP / 2, place, size=8, ha="center", va="center")
@@ -144,8 +144,8 @@ def _draw_panel(
         draw_number(page, left, below, number=i + 1, colour=colours[i], attention=share)
         if panel.labels is not None and scores is not None:
             name = class_name(explanation.patch_classes, panel.labels[i])
-            scored = f"{name} ({scores[i].max():.2f})"
-            text = scored if len(scored) <= 16 else shortened(name, 16)
+            with_score = f"{name} ({scores[i].max():.2f})"
+            text = with_score if len(with_score) <= 16 else shortened(name, 16)
             page.write(left, below + 0.1, text, size=8, color=MUTED)
 
 

@@ -20,11 +20,11 @@ from ips.explain.marks import THUMBNAIL_SIDE
 from ips.patches import Thumbnail
 
 _VIEW = 4.4, 4.4  # width and height of the box that a map fits into
-_NARROWEST = 2.8  # smallest width of a colour bar with numbers
+_MIN_BAR_WIDTH = 2.8  # leaves room for the numbers below a colour bar
 _GAP = 0.4
 _OPACITY = 0.65
-_CELLS = 2**20  # finer maps would look the same
-_SHARES = [0.0, 0.25, 0.5, 0.75, 1.0]
+_MAX_CELLS = 2**20  # finer maps would look the same
+_TICKS = [0.0, 0.25, 0.5, 0.75, 1.0]  # ranks with a number below the colour bar
 _NOTE = (
     "Colour and opacity: rank of the attention among all places with any attention. Numbers: "
     "attention of a patch in per cent of the total, the mean where patches overlap."
@@ -32,10 +32,10 @@ _NOTE = (
 
 
 def overlay_page(explanation: Explanation) -> Page:
-    """The whole image with the mean attention over tasks, and that of each task.
+    """The whole image with the mean attention over tasks, and with the attention of each task.
 
     Colour and opacity show the rank of the attention, since the attention itself is close to 0
-    for most patches. The numbers below the colour bar are the attention.
+    for most patches. The numbers below the colour bar are attention values.
     """
     source = explanation.source
     view = source.parts[0].thumbnail(THUMBNAIL_SIDE)
@@ -43,20 +43,20 @@ def overlay_page(explanation: Explanation) -> Page:
     if len(explanation.all_attention) > 1:
         panels = {"mean over tasks": panels["attention"], **explanation.all_attention}
     width, height = fit(view, *_VIEW)
-    cell, columns = max(width, _NARROWEST), min(3, len(panels))
-    inner = max(columns * (cell + _GAP) - _GAP, 4.4)
+    panel_width, columns = max(width, _MIN_BAR_WIDTH), min(3, len(panels))
+    inner = max(columns * (panel_width + _GAP) - _GAP, 4.4)
     title, note = title_block(explanation.title, inner), note_block(_NOTE, inner)
-    top, pitch = 0.35 + title.height, 0.25 + height + 0.65
-    below = top + ceil(len(panels) / columns) * pitch
-    page = Page(inner + 2 * MARGIN, below + 0.2 + note.height)
+    top, row_height = 0.35 + title.height, 0.25 + height + 0.65
+    bottom = top + ceil(len(panels) / columns) * row_height
+    page = Page(inner + 2 * MARGIN, bottom + 0.2 + note.height)
     page.write(MARGIN, 0.2, title)
     for i, (name, values) in enumerate(panels.items()):
-        x, y = MARGIN + i % columns * (cell + _GAP), top + i // columns * pitch
+        x, y = MARGIN + i % columns * (panel_width + _GAP), top + i // columns * row_height
         page.write(x, y, name, size=9)
-        raster = attention_map(source, values, max_cells=_CELLS)
+        raster = attention_map(source, values, max_cells=_MAX_CELLS)
         _draw_map(page.axes(x, y + 0.25, width, height), view, raster)
-        _draw_bar(page.axes(x, y + 0.35 + height, cell, 0.11), raster)
-    page.write(MARGIN, below, note)
+        _draw_bar(page.axes(x, y + 0.35 + height, panel_width, 0.11), raster)
+    page.write(MARGIN, bottom, note)
     return page
 
 
@@ -81,8 +81,8 @@ def _draw_map(axes: Axes, view: Thumbnail, attention: AttentionMap) -> None:
 
 def _draw_bar(axes: Axes, attention: AttentionMap) -> None:
     draw_colours(axes)
-    values = values_at(attention.values, _SHARES)
-    axes.set_xticks(_SHARES, [f"{100 * value:.3g} %" for value in values])
+    values = values_at(attention.values, _TICKS)
+    axes.set_xticks(_TICKS, [f"{100 * value:.3g} %" for value in values])
     axes.tick_params(length=2, labelsize=7.5, labelcolor=MUTED, color=RULE, pad=2)
     first, *_, last = axes.get_xticklabels()
     first.set_horizontalalignment("left")
