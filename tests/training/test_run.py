@@ -16,6 +16,7 @@ from ips.config_io import parse_config, read_yaml
 from ips.errors import ConfigError, IPSError, RunError
 from ips.models import LOADS, IPSNet
 from ips.training import build_data, build_model, evaluate, load_model, resolve, train
+from ips.training.data import set_epoch
 from ips.training.module import Learner, read_batch
 from tests.training.tiny import tiny
 
@@ -294,3 +295,16 @@ def test_mixed_precision_trains_and_stores_full_precision_weights(tmp_path: Path
     assert all(t.dtype == torch.float32 for t in stored.values() if t.is_floating_point())
     assert not torch.equal(weights(full), weights(mixed))
     assert all(float(row["loss"]) < 10 for row in metrics(tmp_path / "mixed"))
+
+
+def test_patches_sample_bounds_the_patches_of_every_image() -> None:
+    whole, sampled = build_data(tiny()), build_data(tiny("patches.sample=5"))
+    assert len(sampled.train) == len(whole.train)
+    for data in (sampled.train, sampled.test):
+        source, _ = data[0]
+        assert len(source) == 5
+        again, _ = data[0]
+        assert source.coords.tolist() == again.coords.tolist()
+    set_epoch(sampled.train, 1)
+    set_epoch(whole.train, 1)
+    assert torch.equal(sampled.train[3][1]["majority"], whole.train[3][1]["majority"])
