@@ -91,7 +91,7 @@ def coverage(
 def _in_polygon(polygon: Points, points: Points) -> Mask:
     """Which points have an odd number of polygon edges to their left.
 
-    Points of the same height share the search for edges. On the grid of a slide this is 40 times
+    Points of the same height share the search for edges. On the grid of a slide this is far
     faster than ``skimage.measure.points_in_poly``, which also counts a point on the border of two
     polygons twice.
     """
