@@ -34,7 +34,9 @@ class MegapixelMNISTConfig(_Section):
     seed: int = _seed("Random seed of object placement")
     noise: int | None = _key(None, "Number of noise patterns per image; null for side / 30", ge=0)
     fresh: bool = _key(True, "Place the digits of the training images anew in every epoch")
-    digits: Path | None = _key(None, "Folder of MNIST's IDX files; null for the embedded digits")
+    digits: Path | None = _key(
+        None, "Folder of `ips data mnist`; null for the 5,000 embedded digits"
+    )
     folder: Path | None = _key(
         None, "Folder of `ips data megapixel-mnist` to read images from; null to generate them"
     )

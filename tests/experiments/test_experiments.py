@@ -202,6 +202,15 @@ def test_costs_of_photographs_are_measured_without_them() -> None:
     assert (len(source), source.shape, set(labels)) == (192, (3, 100, 100), {"sign"})
 
 
+def test_costs_of_digits_are_measured_without_all_of_mnist(tmp_path: Path) -> None:
+    whole = Plan(EXPERIMENTS["megapixel-mnist"], "paper", seeds=1, folder=Path("x"))
+    config = whole.config(whole.arms()[0], 0)
+    for folder, used in ((tmp_path / "gone", None), (tmp_path, tmp_path)):
+        data = config.data.model_copy(update={"digits": folder})
+        stand_in = without_downloads(config.model_copy(update={"data": data})).data
+        assert stand_in == data.model_copy(update={"digits": used})
+
+
 def test_costs_are_cached_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configs = []
 

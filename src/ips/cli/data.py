@@ -12,6 +12,7 @@ from typer import Argument, Option
 
 from ips.cli.app import app, err, hints, print_message
 from ips.cli.options import NewFolder, PlacementSeed
+from ips.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -21,6 +22,42 @@ app.add_typer(data, name="data")
 
 TrainImages = Annotated[int, Option(min=0, help="Number of training images")]
 TestImages = Annotated[int, Option(min=0, help="Number of test images")]
+
+
+@data.command("mnist")
+def mnist(
+    folder: NewFolder,
+    mirror: Annotated[
+        list[str] | None,
+        Option(
+            metavar="URL",
+            help="Address of a copy of the four .gz files, tried before the usual ones; repeatable",
+        ),
+    ] = None,
+    source: Annotated[
+        Path | None,
+        Option(
+            "--from", metavar="DIR", help="Folder to copy the files from, instead of downloading"
+        ),
+    ] = None,
+) -> None:
+    """Download the 70,000 digits of MNIST, for megapixel MNIST as in the paper.
+
+    Checksums are verified. The same command continues an interrupted download.
+    """
+    from ips.data.mnist import copy_mnist, download_mnist
+    from ips.data.synthetic.digits import load_digits
+
+    if source is not None:
+        if mirror:
+            raise ConfigError("--mirror and --from: give one of them")
+        copy_mnist(source, folder)
+    else:
+        with _download_progress() as progress:
+            download_mnist(folder, mirrors=mirror or (), progress=progress)
+    digits = load_digits(folder)
+    print_message(f"{folder}: {len(digits.train):,} + {len(digits.test):,} digits")
+    print_message(f"use them with --set data.digits={folder}")
 
 
 @data.command("megapixel-mnist")
@@ -35,7 +72,11 @@ def megapixel_mnist(
     ] = None,
     digits: Annotated[
         Path | None,
-        Option(metavar="DIR", help="Folder of MNIST's IDX files, to use all of its digits"),
+        Option(
+            metavar="DIR",
+            help="Folder of `ips data mnist`, to use all of its digits; 5,000 embedded ones by "
+            "default",
+        ),
     ] = None,
     png: Annotated[int, Option(min=0, help="Number of test images to write as PNG files too")] = 0,
 ) -> None:
@@ -105,16 +146,8 @@ def traffic_signs(
     The same command continues an interrupted download.
     """
     from ips.data.traffic_signs import TrafficSigns, download_traffic_signs
-    from ips.progress import progress_bar
 
-    with progress_bar(err) as bar, hints():
-        tasks: dict[str, TaskID] = {}
-
-        def progress(what: str, done: float, total: float | None) -> None:
-            if what not in tasks:  # bytes of an earlier download do not count as speed
-                tasks[what] = bar.add_task(what, completed=int(done), total=total, note="")
-            bar.update(tasks[what], completed=done, total=total)
-
+    with _download_progress() as progress:
         download_traffic_signs(folder, mirrors=mirror or (), progress=progress)
     train, test = TrafficSigns(folder, split="train"), TrafficSigns(folder, split="test")
     print_message(f"{folder}: {len(train):,} + {len(test):,} images; you can delete the archives")
@@ -180,3 +213,19 @@ def _progress(total: int, note: str) -> Iterator[Callable[[int, int], None]]:
     with progress_bar(err) as bar, hints():
         task = bar.add_task("writing", total=total, note=note)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def _download_progress() -> Iterator[Callable[[str, float, float | None], None]]:
+    """A progress bar per file; the block gets a callback for `ips.data.download`."""
+    from ips.progress import progress_bar
+
+    with progress_bar(err) as bar, hints():
+        tasks: dict[str, TaskID] = {}
+
+        def progress(what: str, done: float, total: float | None) -> None:
+            if what not in tasks:  # bytes of an earlier download do not count as speed
+                tasks[what] = bar.add_task(what, completed=int(done), total=total, note="")
+            bar.update(tasks[what], completed=done, total=total)
+
+        yield progress

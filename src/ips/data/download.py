@@ -6,6 +6,7 @@ next attempt requests only the missing bytes, if the server supports that.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import http.client
 import re
@@ -42,15 +43,15 @@ def fetch(
     Args:
         path: target file; its folder is created if missing.
         urls: http, https or file addresses of the same file.
-        md5: checksum of the file. Without it, only the length that the server reports is checked,
-            and that a ``.zip`` is a zip archive.
+        md5: checksum of the file; of a ``.gz`` file, that of the unpacked content, because mirrors
+            may compress it differently. Without a checksum, only the length that the server
+            reports is checked, and that a ``.zip`` is a zip archive.
         progress: callback that receives megabytes.
     """
     if path.exists():
-        if md5 is not None and (found := _md5(path)) != md5:
+        if problem := check_file(path, path.suffix, md5=md5):
             raise DataError(
-                f"{path} is not the published file (md5 {found} instead of {md5}): delete it and "
-                "download it again"
+                f"{path} is not the published file ({problem}): delete it and download it again"
             )
         return
     for url in urls:
@@ -126,11 +127,10 @@ def _fetch_from(url: str, path: Path, *, md5: str | None, progress: Progress | N
     while True:
         resumed = part.exists()
         _receive(url, part, label=f"{path.name}, MB", progress=progress)
-        if md5 is not None and (found := _md5(part)) != md5:
-            problem = f"md5 {found} instead of {md5}"
-        elif path.suffix == ".zip" and not zipfile.is_zipfile(part):
+        problem = check_file(part, path.suffix, md5=md5)
+        if problem is None and path.suffix == ".zip" and not zipfile.is_zipfile(part):
             problem = "not a zip archive"
-        else:
+        if problem is None:
             part.replace(path)
             return
         part.unlink()
@@ -203,6 +203,22 @@ def _reason(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _md5(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+def check_file(path: Path, suffix: str, *, md5: str | None) -> str | None:
+    """Compare a file with a checksum; returns what is wrong with it, or None.
+
+    Args:
+        path: file to check, possibly under a temporary name.
+        suffix: suffix of its real name; the checksum of ``.gz`` is that of the unpacked content.
+        md5: expected checksum; None accepts every file.
+    """
+    if md5 is None:
+        return None
+    digest = hashlib.md5(usedforsecurity=False)
+    try:
+        with gzip.open(path) if suffix == ".gz" else path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        return "not a complete gzip file"
+    found = digest.hexdigest()
+    return None if found == md5 else f"md5 {found} instead of {md5}"

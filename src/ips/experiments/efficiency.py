@@ -17,7 +17,7 @@ import torch
 
 from ips.bench.peak import peak_memory, run_in_new_process
 from ips.bench.timing import Clock
-from ips.config import Config, RoadSignsConfig, TrafficSignsConfig
+from ips.config import Config, MegapixelMNISTConfig, RoadSignsConfig, TrafficSignsConfig
 from ips.config_io import parse_config
 from ips.training import build_data, build_model, build_tasks, resolve
 from ips.training.module import freeze_norms, read_batch, total_loss
@@ -104,9 +104,12 @@ def measure_here(values: dict[str, Any], steps: int) -> Cost:
 def without_downloads(config: Config) -> Config:
     """Remove the need for downloads; the cost of a step stays the same.
 
-    Synthetic road scenes of the same size replace missing photographs. No weights are loaded.
+    Synthetic road scenes of the same size replace missing photographs, and the embedded digits
+    those of MNIST. No weights are loaded.
     """
     data, encoder = config.data, config.encoder.model_copy(update={"weights": Path("none")})
     if isinstance(data, TrafficSignsConfig) and not data.folder.is_dir():
         data = RoadSignsConfig(width=1600, height=1200, train=64, test=1, seed=data.seed)
+    elif isinstance(data, MegapixelMNISTConfig) and data.digits and not data.digits.is_dir():
+        data = data.model_copy(update={"digits": None})
     return config.model_copy(update={"data": data, "encoder": encoder})

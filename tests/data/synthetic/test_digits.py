@@ -147,7 +147,7 @@ IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        (IMAGES, None, "is missing: put MNIST's four IDX files there"),
+        (IMAGES, None, "is missing: fetch MNIST with 'ips data mnist "),
         (IMAGES, b"", "is not an IDX file"),
         (IMAGES, b"\0\0\x08", "is not an IDX file"),
         (IMAGES, idx(np.zeros(30)), "is not an IDX file of 3-dimensional bytes"),

@@ -124,12 +124,13 @@ def _read_idx(folder: Path, name: str, item: tuple[int, ...]) -> Pixels:
     """Read an IDX file: magic number, sizes as big-endian integers, then the bytes."""
     plain, packed = folder / name, folder / f"{name}.gz"
     path = plain if plain.exists() else packed
-    again = f"put MNIST's {name}.gz there again"
+    again = f"delete it and fetch it again with 'ips data mnist {folder}'"
     try:
         data = path.read_bytes() if path is plain else gzip.decompress(path.read_bytes())
     except FileNotFoundError:
         raise DataError(
-            f"{plain} is missing: put MNIST's four IDX files there, as they are or with .gz"
+            f"{plain} is missing: fetch MNIST with 'ips data mnist {folder}', or copy its four "
+            "files there, plain or with .gz"
         ) from None
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read ({error}): {again}") from None
