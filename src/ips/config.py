@@ -61,6 +61,7 @@ class TrafficSignsConfig(_Section):
     folder: Path = _key(..., "Folder of `ips data traffic-signs`")
     seed: int = _seed("Random seed of the augmentation")
     augment: bool = _key(True, "Augment training images by colour changes and translations")
+    exclude: list[str] = _key([], "File names of images to leave out; the paper left out one")
 
 
 class TableConfig(_Section):

@@ -20,6 +20,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from ips.cli import app
+from ips.config_io import parse_config
 from ips.data import traffic_signs
 from ips.data.traffic_sign_annotations import NAMES, read_annotations, read_photos
 from ips.data.traffic_signs import (
@@ -28,10 +29,13 @@ from ips.data.traffic_signs import (
     TASKS,
     Augmentation,
     TrafficSigns,
+    count_message,
     download_traffic_signs,
     draw_augmentation,
 )
 from ips.errors import DataError, ImageError, PatchError
+from ips.recipes import read_recipe
+from ips.training import build_data
 
 # Right, bottom, left, top, in pixels of a file of 320 x 240.
 SEVENTY = "VISIBLE, 120.000000, 90.0, 100.0, 70.0l, PROHIBITORY, 70_SIGN"
@@ -306,6 +310,35 @@ def test_wrong_settings_are_refused(folder: Path) -> None:
         TrafficSigns(folder, seed=-1)
 
 
+def test_excluded_images_are_left_out_of_their_split(folder: Path) -> None:
+    exclude = ["seventy.jpg", "day.jpg", "other.jpg"]  # the last has no label anyway
+    train, test = (TrafficSigns(folder, split=s, exclude=exclude) for s in ("train", "test"))
+    assert [photo.path.stem for photo in train.photos] == ["empty", "misc", "fifty", "largest"]
+    assert len(train) == 4
+    assert [photo.path.stem for photo in test.photos] == ["night"]
+    with pytest.raises(DataError, match=r"exclude: 'Set1.misc\.jpg' is in neither"):
+        TrafficSigns(folder, exclude=["misc.jpg", "Set1/misc.jpg"])
+
+
+def test_the_setting_excludes_images(folder: Path) -> None:
+    values = read_recipe(
+        "traffic-signs",
+        settings=[f"data.folder={folder}", "data.exclude=[empty.jpg, day.jpg]"],
+    )
+    data = build_data(parse_config(values, source="x"))
+    assert (len(data.train), len(data.test)) == (4, 1)
+
+
+def test_other_counts_than_the_papers_are_reported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert count_message(folder) == (
+        "the paper has 747 + 684 images, this folder 5 + 2: scores may differ from it"
+    )
+    monkeypatch.setattr(traffic_signs, "IMAGES", {"Set1": 5, "Set2": 2})
+    assert count_message(folder) is None
+
+
 def test_a_complete_folder_is_not_downloaded_again(folder: Path) -> None:
     for archive in folder.rglob("*.zip"):
         archive.unlink()
@@ -331,6 +364,7 @@ def test_the_command_downloads_and_prints_a_summary(tmp_path: Path, mirror: Path
     result = CliRunner().invoke(app, [*words, "--mirror", mirror.as_uri() + "/"])
     assert result.exit_code == 0, result.stderr
     assert "5 + 2 images" in result.stderr
+    assert "the paper has 747 + 684 images" in result.stderr
     refused = CliRunner().invoke(app, ["data", "traffic-signs", "x", "--mirror", str(mirror)])
     assert refused.exit_code == 1
     assert "file:///" in refused.stderr

@@ -145,12 +145,14 @@ def traffic_signs(
 
     The same command continues an interrupted download.
     """
-    from ips.data.traffic_signs import TrafficSigns, download_traffic_signs
+    from ips.data.traffic_signs import TrafficSigns, count_message, download_traffic_signs
 
     with _download_progress() as progress:
         download_traffic_signs(folder, mirrors=mirror or (), progress=progress)
     train, test = TrafficSigns(folder, split="train"), TrafficSigns(folder, split="test")
     print_message(f"{folder}: {len(train):,} + {len(test):,} images; you can delete the archives")
+    if (message := count_message(folder)) is not None:
+        print_message(message)
     print_message(f"train on it with --set data.folder={folder}")
 
 

@@ -28,7 +28,12 @@ from ips.data.download import Progress, check_url, fetch, unpack
 from ips.data.seeded import SeededDataset, seeded_generator
 from ips.data.split import Split, check_split
 from ips.data.traffic_sign_annotations import NAMES as NAMES
-from ips.data.traffic_sign_annotations import Photo, download_hint, read_photos
+from ips.data.traffic_sign_annotations import (
+    Photo,
+    download_hint,
+    read_annotations,
+    read_photos,
+)
 from ips.errors import DataError, ImageError
 from ips.images.array import WholeImage, as_pixels
 from ips.images.image import Pixels
@@ -50,6 +55,9 @@ ANNOTATIONS_MD5 = {
     "Set2": "09debbc67f6cd89c1e2a2688ad1d03ca",
 }
 _SETS: dict[Split, str] = {"train": "Set1", "test": "Set2"}
+
+IMAGES = {"Set1": 747, "Set2": 684}
+"""Number of images of each set in the paper."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +141,8 @@ class TrafficSigns(SeededDataset[tuple[ImagePatches, dict[str, Tensor]]]):
         edge: whether to drop or pad patches that cross the border of the image.
         seed: random seed of the augmentation.
         augment: whether to jitter the colours and shift the image, differently in each epoch.
+        exclude: file names of images to leave out. The paper left out one image, which shows the
+            face of a pedestrian, without naming it.
     """
 
     def __init__(
@@ -145,10 +155,13 @@ class TrafficSigns(SeededDataset[tuple[ImagePatches, dict[str, Tensor]]]):
         edge: Edge = "drop",
         seed: int = 0,
         augment: bool = False,
+        exclude: Sequence[str] = (),
     ) -> None:
         check_split(split)
         Grid(WIDTH, HEIGHT, patch=patch_size, stride=stride, edge=edge)  # report errors early
-        self.photos = read_photos(Path(folder) / _SETS[split])
+        photos = read_photos(Path(folder) / _SETS[split])
+        _check_excluded(exclude, Path(folder))
+        self.photos = [photo for photo in photos if photo.path.name not in exclude]
         super().__init__("traffic-signs", count=len(self.photos), seed=seed, fresh=augment)
         if missing := _missing(self.photos):
             raise DataError(
@@ -221,6 +234,27 @@ def download_traffic_signs(
                 f"{archive} lacks {len(missing)} of the {len(photos)} images needed, such as "
                 f"{missing[0].name}: delete it and download it from another mirror"
             )
+
+
+def count_message(folder: Path) -> str | None:
+    """One sentence if a folder has other numbers of images than the paper, else None."""
+    counts = [len(read_photos(Path(folder) / name)) for name in IMAGES]
+    if counts == list(IMAGES.values()):
+        return None
+    found, expected = (" + ".join(map(str, numbers)) for numbers in (counts, IMAGES.values()))
+    return f"the paper has {expected} images, this folder {found}: scores may differ from it"
+
+
+def _check_excluded(names: Sequence[str], folder: Path) -> None:
+    if not names:
+        return
+    annotations = [folder / name / "annotations.txt" for name in _SETS.values()]
+    known = {image for path in annotations for image, _ in read_annotations(path)}
+    if unknown := [name for name in names if name not in known]:
+        raise DataError(
+            f"exclude: {unknown[0]!r} is in neither annotations.txt of {folder}: give file names "
+            "as they are there, without a folder"
+        )
 
 
 @contextmanager

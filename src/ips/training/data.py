@@ -110,7 +110,8 @@ def _build(config: Config) -> Data:
             return Data(train=scenes, test=test, names={"sign": road_signs.NAMES})
         case TrafficSignsConfig() as data:
             _check_labels(config, traffic_signs.TASKS)
-            signs = partial(traffic_signs.TrafficSigns, data.folder, seed=data.seed, **options)
+            options |= {"seed": data.seed, "exclude": data.exclude}
+            signs = partial(traffic_signs.TrafficSigns, data.folder, **options)
             photos = signs(split="train", augment=data.augment)
             names = {"sign": traffic_signs.NAMES}
             return Data(train=photos, test=signs(split="test"), names=names)
