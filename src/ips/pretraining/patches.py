@@ -139,7 +139,11 @@ def draw(slides: Sequence[Slide], *, per_slide: int, seed: int, epoch: int) -> D
 
     Up to ``per_slide`` different patches are drawn from each slide. Slides are split at random
     into groups that can be open together (up to 16 slides, or images of 1 GB in total), and the
-    patches of a group are shuffled.
+    patches of a group are shuffled. Consecutive patches form a batch, so a batch mixes the slides
+    of one group, and of the next one where a group ends. The groups differ from epoch to epoch.
+
+    The paper (Appendix D.6) samples 270,000 patches at random, about 1,000 per slide. Read as one
+    sample of all patches, a batch mixes any slides, and a slide counts by its number of patches.
     """
     random = np.random.default_rng([seed, epoch])
     order = random.permutation(len(slides))
