@@ -115,6 +115,7 @@ def train(
     from ips.explain.figures.gallery import TopPatches
     from ips.recipes import fit_warmup, read_recipe
     from ips.report.figures import draw_run, snapshot_writer, top_patch_collector
+    from ips.tasks import build_tasks
     from ips.training import build_data
     from ips.training import run as training
 
@@ -122,7 +123,7 @@ def train(
     values = read_recipe(str(recipe), scale=scale, settings=settings)
     config = fit_warmup(parse_config(values, source=str(recipe)), settings)
     data = build_data(config)
-    watch = snapshot_writer(folder, data)
+    watch = snapshot_writer(folder, data, build_tasks(config.tasks))
     model = training.train(config, folder, resume=resume, console=console, data=data, watch=watch)
     top = TopPatches(_GALLERY)
     evaluation = training.evaluate(

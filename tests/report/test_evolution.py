@@ -21,6 +21,8 @@ from ips.patches import Grid, MemoryPatches, PatchSource
 from ips.report.evolution import draw_evolution, evenly_spaced
 from ips.report.snapshots import Snapshot, append_snapshot, read_snapshots
 
+NAME = "street/1.png"
+
 
 def image(
     width: int = 240, height: int = 160, *, patch: int = 20, channels: int = 3
@@ -28,7 +30,7 @@ def image(
     grid = Grid(width, height, patch=patch, stride=patch)
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (len(grid), channels, patch, patch), dtype=np.uint8)
-    return MemoryPatches(torch.from_numpy(pixels), coords=grid.coords, name="street/1.png")
+    return MemoryPatches(torch.from_numpy(pixels), coords=grid.coords, name=NAME)
 
 
 def snapshot(source: PatchSource, epoch: int, *, keep: int = 8, sharpness: float = 1.0) -> Snapshot:
@@ -36,18 +38,20 @@ def snapshot(source: PatchSource, epoch: int, *, keep: int = 8, sharpness: float
     indices = rng.permutation(len(source))[:keep]
     attention = np.exp(sharpness * rng.normal(size=len(indices)))
     return Snapshot(
-        epoch, indices, source.coords[indices], source.extent, attention / attention.sum()
+        NAME, epoch, indices, source.coords[indices], source.extent, attention / attention.sum()
     )
 
 
 def with_attention(*attention: float, epoch: int = 1) -> Snapshot:
     kept = np.arange(len(attention))
-    return Snapshot(epoch, kept, np.stack([20 * kept, 0 * kept], axis=1), 20, np.array(attention))
+    return Snapshot(
+        NAME, epoch, kept, np.stack([20 * kept, 0 * kept], axis=1), 20, np.array(attention)
+    )
 
 
 def same(a: Snapshot, b: Snapshot) -> bool:
     return (
-        (a.epoch, a.extent) == (b.epoch, b.extent)
+        (a.image, a.epoch, a.extent) == (b.image, b.epoch, b.extent)
         and np.array_equal(a.indices, b.indices)
         and np.array_equal(a.coords, b.coords)
         and np.allclose(a.attention, b.attention, rtol=1e-5)
@@ -82,7 +86,7 @@ def test_entropy_of_the_attention(attention: tuple[float, ...], expected: float)
 
 def test_snapshot_from_a_prediction() -> None:
     prediction = Prediction(
-        name="a",
+        name=NAME,
         logits={},
         probabilities={},
         indices=torch.tensor([7, 3]),
@@ -93,13 +97,13 @@ def test_snapshot_from_a_prediction() -> None:
         patch_probabilities=None,
         patches=12,
     )
-    expected = Snapshot(4, np.array([7, 3]), prediction.coords, 20, np.array([0.75, 0.25]))
+    expected = Snapshot(NAME, 4, np.array([7, 3]), prediction.coords, 20, np.array([0.75, 0.25]))
     assert same(Snapshot.from_prediction(prediction, epoch=4), expected)
 
 
 def test_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="epoch 3"):
-        Snapshot(3, np.arange(2), np.zeros((3, 2), dtype=np.int64), 20, np.ones(2))
+        Snapshot(NAME, 3, np.arange(2), np.zeros((3, 2), dtype=np.int64), 20, np.ones(2))
 
 
 # The file
@@ -107,19 +111,19 @@ def test_different_lengths_are_refused() -> None:
 
 def test_appended_snapshots_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "figures" / "evolution.jsonl"
-    assert read_snapshots(path) == []
+    assert read_snapshots(path, image=NAME) == []
     snapshots = [snapshot(image(), epoch) for epoch in (1, 2, 5)]
     for one in snapshots:
         append_snapshot(path, one)
     assert len(path.read_text().splitlines()) == 3
-    assert all(map(same, read_snapshots(path), snapshots))
+    assert all(map(same, read_snapshots(path, image=NAME), snapshots))
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_an_unknown_extent_is_stored(tmp_path: Path) -> None:
-    one = Snapshot(1, np.array([0]), np.array([[0, 0]]), None, np.array([1.0]))
+    one = Snapshot(NAME, 1, np.array([0]), np.array([[0, 0]]), None, np.array([1.0]))
     append_snapshot(tmp_path / "a.jsonl", one)
-    assert read_snapshots(tmp_path / "a.jsonl")[0].extent is None
+    assert read_snapshots(tmp_path / "a.jsonl", image=NAME)[0].extent is None
 
 
 def test_a_repeated_epoch_replaces_itself_and_later_epochs(tmp_path: Path) -> None:
@@ -129,7 +133,7 @@ def test_a_repeated_epoch_replaces_itself_and_later_epochs(tmp_path: Path) -> No
         append_snapshot(path, one)
     again = snapshot(image(), 3, keep=4)
     append_snapshot(path, again)
-    found = read_snapshots(path)
+    found = read_snapshots(path, image=NAME)
     assert [one.epoch for one in found] == [1, 2, 3]
     assert all(map(same, found, [*first[:2], again]))
 
@@ -142,10 +146,20 @@ def test_an_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
     start = whole.index(b"\n") + 1
     for stop in range(start, len(whole) - 1):
         path.write_bytes(whole[:stop])
-        assert [one.epoch for one in read_snapshots(path)] == [1]
+        assert [one.epoch for one in read_snapshots(path, image=NAME)] == [1]
     path.write_bytes(whole[: start + 9] + b"\0\0\xff")
     append_snapshot(path, snapshot(image(), 2, keep=2))
     assert path.read_bytes() == whole
+
+
+def test_snapshots_of_another_image_are_left_out_and_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "evolution.jsonl"
+    without_image = '{"epoch":1,"extent":1,"indices":[1],"coords":[[0,0]],"attention":[1]}\n'
+    path.write_text(without_image)  # as version 0.2.0 wrote it
+    assert read_snapshots(path, image=NAME) == []
+    append_snapshot(path, snapshot(image(), 2))
+    assert [one.epoch for one in read_snapshots(path, image=NAME)] == [2]
+    assert len(path.read_text().splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -161,7 +175,7 @@ def test_an_invalid_line_is_an_error(tmp_path: Path, text: str, line: int) -> No
     path = tmp_path / "evolution.jsonl"
     path.write_text(text)
     with pytest.raises(RunError, match=rf"evolution.jsonl: line {line} .* delete the file"):
-        read_snapshots(path)
+        read_snapshots(path, image=NAME)
 
 
 # The choice
@@ -250,6 +264,11 @@ def test_maps_share_one_scale_and_the_curve_has_every_epoch(pages: list[Page]) -
     assert np.asarray(curve.get_xdata()).tolist() == list(range(1, 13))
     np.testing.assert_allclose(np.asarray(curve.get_ydata()), [one.entropy for one in snapshots])
     assert "at most ln 4 = 1.39" in words
+    assert [w for w in words if w.startswith("entropy")] == [
+        "entropy 1.39",
+        *["entropy 1.33"] * 4,
+        "entropy 0.00",
+    ]
 
 
 def test_patches_are_numbered_by_attention(pages: list[Page]) -> None:

@@ -15,6 +15,7 @@ from ips.errors import DataError
 
 NAMES = ["no sign", "50", "70", "80"]
 """Class names by label."""
+NO_SIGN = 0
 
 _LABELS = {f"{name}_SIGN": label for label, name in enumerate(NAMES) if label}
 _VISIBILITIES = ("VISIBLE", "BLURRED", "SIDE_ROAD", "OCCLUDED")  # best first

@@ -28,6 +28,7 @@ from ips.data.download import Progress, check_url, fetch, unpack
 from ips.data.seeded import SeededDataset, seeded_generator
 from ips.data.split import Split, check_split
 from ips.data.traffic_sign_annotations import NAMES as NAMES
+from ips.data.traffic_sign_annotations import NO_SIGN as NO_SIGN
 from ips.data.traffic_sign_annotations import (
     Photo,
     download_hint,

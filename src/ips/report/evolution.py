@@ -79,6 +79,8 @@ def draw_evolution(
     for i, snapshot in enumerate(drawn):
         x, y = MARGIN + i % columns * (_SIDE + _BETWEEN), body + i // columns * pitch
         page.write(x, y, f"epoch {snapshot.epoch}", size=9.5, weight="bold")
+        text = f"entropy {snapshot.entropy:.2f}"
+        page.write(x + fit(view, _SIDE, _SIDE)[0], y, text, size=9.5, color=MUTED, ha="right")
         _draw_snapshot(page, (x, y + 0.26), snapshot, source, view, highest=highest, top=top)
     _draw_entropy(page, curve, width=inner, snapshots=snapshots, drawn=drawn)
     text = "attention of a patch, in per cent"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+from torch import Tensor
 
 from ips.explain.figures.attention import draw_attention
 from ips.explain.figures.gallery import TopPatches, draw_gallery, read_pixels
@@ -14,6 +16,7 @@ from ips.report.curves import draw_curves
 from ips.report.evolution import draw_evolution
 from ips.report.snapshots import Snapshot, append_snapshot, read_snapshots
 from ips.selection import Selection
+from ips.tasks import Task
 from ips.training import RunFolder
 from ips.training.data import Data
 from ips.training.folder import TrainedModel
@@ -22,12 +25,35 @@ from ips.training.module import BatchObserver
 _IMAGES = 4  # test images in the figure of attention
 
 
-def snapshot_writer(run: Path, data: Data) -> Callable[[int, Net], None]:
-    """A callback that stores the attention over the first test image after every epoch."""
+def image_to_follow(data: Data, tasks: Mapping[str, Task]) -> int:
+    """Number of the first test image with something to find; 0 if there is none.
+
+    That is a positive image of a binary task, an image with a label of a multilabel task, or one
+    of another class than the background class of the data. Other tasks find something in every
+    image.
+    """
+    background = {name: 0 for name, task in tasks.items() if task.kind == "binary"}
+    background |= data.background
+    searches = [name for name in tasks if name in background or tasks[name].kind == "multilabel"]
+
+    def found(labels: Mapping[str, Tensor], name: str) -> bool:
+        classes = tasks[name].one_hot(labels[name]).nonzero().flatten().tolist()
+        return any(number != background.get(name) for number in classes)
+
+    for number in range(len(data.test)):
+        _, labels = data.test[number]
+        if not searches or any(found(labels, name) for name in searches):
+            return number
+    return 0
+
+
+def snapshot_writer(run: Path, data: Data, tasks: Mapping[str, Task]) -> Callable[[int, Net], None]:
+    """A callback that stores the attention over `image_to_follow` after every epoch."""
     path = RunFolder(run).figures / "evolution.jsonl"
+    number = image_to_follow(data, tasks)
 
     def write(epoch: int, net: Net) -> None:
-        source, _ = data.test[0]
+        source, _ = data.test[number]
         if len(source.shape) == 3:  # features have no pixels to draw on
             append_snapshot(path, Snapshot.from_prediction(net.predict(source), epoch=epoch))
 
@@ -63,12 +89,13 @@ def draw_run(run: Path, model: TrainedModel, data: Data, top: TopPatches) -> Non
         explanations.append(predictor.predict(source))
         titles.append(predictor.title(explanations[-1], labels))
     draw_attention(figures / "attention.png", explanations, titles=titles)
-    first = explanations[0].source
-    if len(first.shape) == 3:
-        snapshots = read_snapshots(figures / "evolution.jsonl")
+    if len(explanations[0].source.shape) == 3:
+        followed, labels = data.test[image_to_follow(data, predictor.tasks)]
+        snapshots = read_snapshots(figures / "evolution.jsonl", image=followed.name)
         if snapshots:
+            title = predictor.title(predictor.predict(followed), labels)
             draw_evolution(
-                figures / "evolution.png", source=first, snapshots=snapshots, title=titles[0]
+                figures / "evolution.png", source=followed, snapshots=snapshots, title=title
             )
         pixels = read_pixels(top.patches, source=lambda number: data.test[number][0])
         title = f"Patches with the highest attention in {len(data.test):,} test images"

@@ -25,6 +25,7 @@ class Snapshot:
     """The selected patches of one image and their attention after one epoch.
 
     Attributes:
+        image: name of the image.
         epoch: number of the epoch, from 1.
         indices: ``(K,)`` indices of the patches.
         coords: ``(K, 2)`` top-left corners, x, y in full-resolution pixels.
@@ -32,6 +33,7 @@ class Snapshot:
         attention: ``(K,)`` attention of the patches; sums to 1.
     """
 
+    image: str
     epoch: int
     indices: npt.NDArray[np.int64]
     coords: Coords
@@ -49,25 +51,29 @@ class Snapshot:
         """The snapshot of a prediction after an epoch."""
         attention = prediction.attention.detach().double().cpu().numpy()
         indices = prediction.indices.cpu().numpy()
-        return cls(epoch, indices, prediction.coords, prediction.extent, attention)
+        return cls(prediction.name, epoch, indices, prediction.coords, prediction.extent, attention)
 
     @property
     def entropy(self) -> float:
         """Entropy of the attention in nats, from 0 (one patch has all of it) to ln K (equal)."""
         p = self.attention / self.attention.sum()
-        return float(-np.sum(p * np.log(np.where(p > 0, p, 1))))
+        return float(np.sum(p * np.log(1 / np.where(p > 0, p, 1))))
 
 
 def append_snapshot(path: Path, snapshot: Snapshot) -> None:
-    """Add a line of JSON to ``path``, and drop later epochs, which a resumed run repeats."""
-    kept = [old for old in read_snapshots(path) if old.epoch < snapshot.epoch]
+    """Add a line of JSON to ``path``, and drop later epochs, which a resumed run repeats.
+
+    Snapshots of other images are dropped as well.
+    """
+    before = read_snapshots(path, image=snapshot.image)
+    kept = [old for old in before if old.epoch < snapshot.epoch]
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = (json.dumps(_as_dict(s), separators=(",", ":")) for s in [*kept, snapshot])
     write_text(path, "".join(f"{line}\n" for line in lines))
 
 
-def read_snapshots(path: Path) -> list[Snapshot]:
-    """The snapshots in ``path``, by epoch; empty without the file."""
+def read_snapshots(path: Path, *, image: str) -> list[Snapshot]:
+    """The snapshots of ``image`` in ``path``, by epoch; empty without the file."""
     if not path.is_file():
         return []
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -82,11 +88,12 @@ def read_snapshots(path: Path) -> list[Snapshot]:
                 f"{path}: line {number} is not the attention of an epoch: delete the file, and the "
                 "figure starts with the next epoch"
             ) from error
-    return snapshots
+    return [snapshot for snapshot in snapshots if snapshot.image == image]
 
 
 def _as_dict(snapshot: Snapshot) -> dict[str, Any]:
     return {
+        "image": snapshot.image,
         "epoch": snapshot.epoch,
         "extent": snapshot.extent,
         "indices": snapshot.indices.tolist(),
@@ -98,4 +105,5 @@ def _as_dict(snapshot: Snapshot) -> dict[str, Any]:
 def _from_dict(values: dict[str, Any]) -> Snapshot:
     indices, coords = (np.array(values[key], dtype=np.int64) for key in ("indices", "coords"))
     attention = np.array(values["attention"], dtype=np.float64)
-    return Snapshot(int(values["epoch"]), indices, coords, values["extent"], attention)
+    image = str(values.get("image", ""))  # version 0.2.0 did not store it
+    return Snapshot(image, int(values["epoch"]), indices, coords, values["extent"], attention)

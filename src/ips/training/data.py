@@ -46,12 +46,16 @@ class Data:
     """The data sets of a config, and the class names of the tasks that the data names.
 
     There is no validation set yet: nothing is chosen during training.
+
+    Attributes:
+        background: by task, the class that means that there is nothing to find, such as "no sign".
     """
 
     train: DataSet
     validation: DataSet | None = None
     test: DataSet
     names: dict[str, list[str]] = field(default_factory=dict)
+    background: dict[str, int] = field(default_factory=dict)
 
 
 class Sampled:
@@ -107,14 +111,15 @@ def _build(config: Config) -> Data:
             draw = partial(road_signs.RoadSigns, seed=data.seed, **options)
             scenes = draw(count=data.train, split="train", fresh=data.fresh)
             test = draw(count=data.test, split="test")
-            return Data(train=scenes, test=test, names={"sign": road_signs.NAMES})
+            names, background = {"sign": road_signs.NAMES}, {"sign": road_signs.NO_SIGN}
+            return Data(train=scenes, test=test, names=names, background=background)
         case TrafficSignsConfig() as data:
             _check_labels(config, traffic_signs.TASKS)
             options |= {"seed": data.seed, "exclude": data.exclude}
             signs = partial(traffic_signs.TrafficSigns, data.folder, **options)
             photos = signs(split="train", augment=data.augment)
-            names = {"sign": traffic_signs.NAMES}
-            return Data(train=photos, test=signs(split="test"), names=names)
+            names, background = {"sign": traffic_signs.NAMES}, {"sign": traffic_signs.NO_SIGN}
+            return Data(train=photos, test=signs(split="test"), names=names, background=background)
         case TableConfig() as data:
             return _table(data, config)
 

@@ -39,6 +39,7 @@ from ips.images.image import Pixels
 from ips.patches.image import Edge, Grid, ImagePatches
 
 NAMES = ["no sign", *SPEEDS]
+NO_SIGN = 0
 TASKS: dict[str, tuple[Literal["multiclass", "multilabel"], int]] = {
     "sign": ("multiclass", len(NAMES)),
 }
