@@ -30,9 +30,15 @@ class MegapixelMNISTConfig(_Section):
     kind: Literal["megapixel-mnist"] = _key("megapixel-mnist", "Data set")
     side: int = _key(1000, "Image side in pixels", ge=112)
     train: int = _key(2000, "Number of training images per epoch", ge=1)
+    validation: int = _key(
+        0, "Number of validation images, from a tenth of the training digits; 0 for none", ge=0
+    )
     test: int = _key(400, "Number of test images", ge=1)
-    seed: int = _seed("Random seed of object placement")
+    seed: int = _seed("Random seed of object placement and noise")
     noise: int | None = _key(None, "Number of noise patterns per image; null for side / 30", ge=0)
+    noise_style: Literal["lines", "strokes"] = _key(
+        "lines", "Noise patterns: thin lines, as published, or thick strokes, which are harder"
+    )
     fresh: bool = _key(True, "Place the digits of the training images anew in every epoch")
     digits: Path | None = _key(
         None, "Folder of `ips data mnist`; null for the 5,000 embedded digits"
@@ -49,6 +55,7 @@ class RoadSignsConfig(_Section):
     width: int = _key(800, "Image width in pixels", ge=320)
     height: int = _key(600, "Image height in pixels", ge=240)
     train: int = _key(2000, "Number of training images per epoch", ge=1)
+    validation: int = _key(0, "Number of validation images; 0 for none", ge=0)
     test: int = _key(400, "Number of test images", ge=1)
     seed: int = _seed("Random seed of the scenes")
     fresh: bool = _key(True, "Draw new training images in every epoch")

@@ -13,6 +13,12 @@ from rich.progress import (
 )
 
 
+def print_without_terminal(progress: Progress, text: str) -> None:
+    """Print a line where the bar is not visible, such as in a log file."""
+    if not progress.console.is_terminal:
+        progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
 def progress_bar(console: Console | None, *, transient: bool = False) -> Progress:
     """A progress bar with count, elapsed and remaining time; a ``transient`` bar disappears.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from typer import Argument, Option
@@ -65,11 +65,19 @@ def megapixel_mnist(
     folder: NewFolder,
     side: Annotated[int, Option(help="Side of an image in pixels")] = 1500,
     train: TrainImages = 5000,
+    validation: Annotated[
+        int,
+        Option(min=0, help="Number of validation images; they use a tenth of the training digits"),
+    ] = 0,
     test: TestImages = 1000,
     seed: PlacementSeed = 0,
     noise: Annotated[
         int | None, Option(help="Number of noise patterns on an image; side / 30 by default")
     ] = None,
+    noise_style: Annotated[
+        Literal["lines", "strokes"],
+        Option(help="Thin lines, as published, or thick strokes, which are harder"),
+    ] = "lines",
     digits: Annotated[
         Path | None,
         Option(
@@ -86,19 +94,22 @@ def megapixel_mnist(
     """
     from ips.data.synthetic.megapixel_mnist_files import save_megapixel_mnist, write_png_files
 
-    with _progress(train + test, "images") as progress:
+    with _progress(train + validation + test, "images") as progress:
         save_megapixel_mnist(
             folder,
             side=side,
             train=train,
+            validation=validation,
             test=test,
             seed=seed,
             noise=noise,
+            noise_style=noise_style,
             digits=digits,
             progress=progress,
         )
     size = sum(file.stat().st_size for file in folder.glob("*.npz")) / 1e6
-    print_message(f"{folder}: {train:,} + {test:,} images of {side:,} x {side:,} px, {size:.1f} MB")
+    counts = " + ".join(f"{count:,}" for count in (train, validation, test) if count)
+    print_message(f"{folder}: {counts} images of {side:,} x {side:,} px, {size:.1f} MB")
     print_message(f"train on it with --set data.folder={folder}")
     if png:
         print_message(f"PNG files: {write_png_files(folder, count=png)}")

@@ -1,21 +1,24 @@
-"""Train and test splits: their names, and a stratified random split."""
+"""Training, validation and test split: their names, and a stratified random split."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
 from ips.errors import DataError
 
-Split = Literal["train", "test"]
+Split = Literal["train", "validation", "test"]
+
+# A part of the seed of images that are drawn: another number means other images.
+SPLIT_NUMBERS: dict[Split, int] = {"train": 0, "test": 1, "validation": 2}
 
 
 def check_split(split: str) -> None:
     """Raise an error if ``split`` is not a known split."""
-    if split not in get_args(Split):
-        raise DataError(f"there is no split {split!r}: take 'train' or 'test'")
+    if split not in SPLIT_NUMBERS:
+        raise DataError(f"there is no split {split!r}: take 'train', 'validation' or 'test'")
 
 
 def stratified_split(

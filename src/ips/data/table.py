@@ -19,12 +19,19 @@ from pathlib import Path
 
 from torch import Tensor
 
+from ips.data.split import Split
 from ips.errors import DataError
 from ips.files import write_text
 from ips.patches.features import split_address
 from ips.patches.source import PatchSource
 
-SPLITS = ("train", "val", "test")
+# What a column `split` may say.
+_SPLITS: dict[str, Split] = {
+    "train": "train",
+    "val": "validation",
+    "validation": "validation",
+    "test": "test",
+}
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class Row:
 
     path: Path
     labels: dict[str, str]
-    split: str | None
+    split: Split | None
 
 
 def read_table(
@@ -60,10 +67,10 @@ def read_table(
     for line, cells in lines:
         if not cells[path]:
             raise DataError(f"{table}, line {line}: no file in column {path!r}: fill it in")
-        split = cells[split_column].lower() if split_column else None
-        if split is not None and split not in SPLITS:
+        split = _SPLITS.get(cells[split_column].lower()) if split_column else None
+        if split_column and split is None:
             raise DataError(
-                f"{table}, line {line}: split {cells[split_column]!r}, expected train or test"
+                f"{table}, line {line}: split {cells[split_column]!r}, expected train, val or test"
             )
         file = folder / cells[path]
         if file in first_line:

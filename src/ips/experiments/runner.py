@@ -20,7 +20,7 @@ from ips.experiments.efficiency import Cost, measure_cost
 from ips.experiments.figures import draw_grid, draw_lines, draw_scores
 from ips.experiments.tables import Result, markdown, per_run, write_csv
 from ips.files import write_text
-from ips.progress import progress_bar
+from ips.progress import print_without_terminal, progress_bar
 from ips.recipes import fit_warmup, read_recipe
 from ips.training import RunFolder, evaluate, train
 
@@ -112,6 +112,7 @@ def run_experiment(plan: Plan, *, console: Console | None = None) -> ExperimentR
             name = f"{arm.label} {' '.join(f'{k}={v}' for k, v in arm.sizes.items())}".strip()
             name += "" if seed is None else f" seed {seed}"
             progress.update(bar, note=name)
+            print_without_terminal(progress, name)
             try:
                 if seed is None:
                     _measure(plan, arm)

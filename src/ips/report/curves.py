@@ -14,8 +14,6 @@ from ips.explain.colours import MUTED, PALETTE, shortened
 from ips.explain.figures.page import Page, style_epoch_axes
 from ips.report.statistics import Floats
 
-_SCORE = "train_"  # prefix of the columns with training scores
-
 
 def read_log(path: Path, *, required: Sequence[str] = ("epoch", "loss")) -> dict[str, Floats]:
     """The columns of ``metrics.csv``, nan for an empty field; empty if there is no epoch yet."""
@@ -36,17 +34,22 @@ def read_log(path: Path, *, required: Sequence[str] = ("epoch", "loss")) -> dict
         raise RunError(f"{path}: contains a value that is not a number ({error})") from error
 
 
-def training_scores(log: dict[str, Floats]) -> dict[str, Floats]:
-    """The score of each task on the training images, by epoch."""
-    return {k.removeprefix(_SCORE): v for k, v in log.items() if k.startswith(_SCORE)}
+def scores_on(split: str, log: dict[str, Floats]) -> dict[str, Floats]:
+    """The score of each task on the images of a split, train or validation, by epoch."""
+    prefix = f"{split}_"
+    return {k.removeprefix(prefix): v for k, v in log.items() if k.startswith(prefix)}
 
 
 def draw_curves(log: Path, path: Path) -> None:
-    """Draw the training log, a CSV with ``epoch``, ``loss``, ``lr``, ``train_<task>``, as a PNG."""
+    """Draw the training log as a PNG.
+
+    It is a CSV with ``epoch``, ``loss``, ``lr``, ``train_<task>``, perhaps ``validation_<task>``.
+    """
     columns = read_log(log, required=["epoch", "loss", "lr"])
     if not columns:
         raise RunError(f"{log}: has no epochs, so there are no curves to draw")
-    epoch, scores = columns["epoch"], training_scores(columns)
+    epoch, scores = columns["epoch"], scores_on("train", columns)
+    held_out = scores_on("validation", columns)
     marker = "o" if len(epoch) < 2 else ""  # a line through a single epoch would be invisible
     names = {task: shortened(task, 24) for task in scores}
     labels = 0.6 + 0.095 * max(map(len, names.values()), default=0)
@@ -67,12 +70,16 @@ def draw_curves(log: Path, path: Path) -> None:
     rate.set_ylabel("learning rate (dashed)", size=8.5, color=MUTED)
     rate.spines[:].set_visible(False)
 
-    style_epoch_axes(right, "Score on the training images", epoch)
+    title = "Score on training and validation images (dashed)"
+    style_epoch_axes(right, title if held_out else "Score on the training images", epoch)
     right.set_ylim(0, 1.02)
     ends = []
     for number, (task, values) in enumerate(scores.items()):
         colour = PALETTE[number % len(PALETTE)]
         right.plot(epoch, values, color=colour, lw=2, marker=marker, ms=4, clip_on=False)
+        if task in held_out:
+            values = held_out[task]
+            right.plot(epoch, values, color=colour, lw=1.2, ls=(0, (3, 2)), marker=marker, ms=4)
         known = values[np.isfinite(values)]
         if len(known):
             ends.append((float(known[-1]), task, colour))

@@ -19,7 +19,7 @@ from ips.config_io import describe
 from ips.explain.colours import class_colours, class_name, ink_on, rgb, shortened
 from ips.files import atomic_write
 from ips.report.charts import epoch_chart, tick_texts
-from ips.report.curves import read_log, training_scores
+from ips.report.curves import read_log, scores_on
 from ips.report.examples import Picture
 from ips.report.facts import costs, counted, data_name, setup
 from ips.report.predictions import TestPredictions
@@ -60,13 +60,14 @@ def write_page(path: Path, content: ReportContent) -> None:
     css = files("ips.report").joinpath("templates/report.css").read_text(encoding="utf-8")
     pictures = content.pictures.values()
     palette = class_colours([(p.labels, p.strength.tolist()) for p in pictures if p.labels])
-    charts = None
+    charts = {}
     if log:
-        epochs, loss = log["epoch"], {"loss": log["loss"]}
-        charts = (
-            epoch_chart(epochs, loss, name="Training loss", unit=False),
-            epoch_chart(epochs, training_scores(log), name="Training score", unit=True),
-        )
+        loss = {"loss": log["loss"]}
+        charts["Training loss"] = epoch_chart(log["epoch"], loss, name="Training loss", unit=False)
+        for split, images in (("train", "training"), ("validation", "validation")):
+            if scores := scores_on(split, log):
+                name = f"Score on the {images} images"
+                charts[name] = epoch_chart(log["epoch"], scores, name=name, unit=True)
     page = (
         _environment()
         .get_template("report.html.j2")

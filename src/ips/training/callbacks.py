@@ -17,6 +17,7 @@ from lightning.pytorch.callbacks import Callback
 from rich.progress import Progress
 
 from ips.files import atomic_path, write_text
+from ips.progress import print_without_terminal
 
 
 class Bar(Callback):
@@ -39,6 +40,17 @@ class Bar(Callback):
         if outputs is not None:
             note += f"  loss {float(outputs['loss']):.3f}"
         self._progress.update(self._task, completed=trainer.global_step, note=note)
+
+    def on_train_epoch_end(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
+        if trainer.is_global_zero:
+            values = learner.epoch_metrics()  # type: ignore[operator]
+            text = ", ".join(f"{name} {value:.3f}" for name, value in values.items())
+            epoch = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
+            print_without_terminal(self._progress, f"{epoch}: {text}")
+
+    def on_validation_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
+        note = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  validation"
+        self._progress.update(self._task, note=note)
 
     def on_test_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
         self._start(trainer, "testing ", total=int(sum(trainer.num_test_batches)), note="")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
@@ -21,9 +21,9 @@ from ips.config import (
 )
 from ips.data import traffic_signs
 from ips.data.labels import encode_labels
-from ips.data.split import stratified_split
+from ips.data.split import SPLIT_NUMBERS, Split, stratified_split
 from ips.data.synthetic import megapixel_mnist, road_signs
-from ips.data.synthetic.megapixel_mnist_files import SavedMegapixelMNIST
+from ips.data.synthetic.megapixel_mnist_files import SavedMegapixelMNIST, has_validation
 from ips.data.table import Row, TableData, read_table
 from ips.errors import ConfigError, DataError
 from ips.images import Image
@@ -44,8 +44,6 @@ class DataSet(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Data:
     """The data sets of a config, and the class names of the tasks that the data names.
-
-    There is no validation set yet: nothing is chosen during training.
 
     Attributes:
         background: by task, the class that means that there is nothing to find, such as "no sign".
@@ -100,19 +98,19 @@ def _build(config: Config) -> Data:
             _check_labels(config, megapixel_mnist.TASKS)
             if data.folder is not None:
                 saved = partial(SavedMegapixelMNIST, data.folder, **options)
-                return Data(train=saved(split="train"), test=saved(split="test"))
-            options |= {"noise": data.noise, "digits": data.digits}
-            make = partial(megapixel_mnist.MegapixelMNIST, data.side, seed=data.seed, **options)
-            train = make(count=data.train, split="train", fresh=data.fresh)
-            return Data(train=train, test=make(count=data.test, split="test"))
+                validation = saved(split="validation") if has_validation(data.folder) else None
+                return Data(
+                    train=saved(split="train"), validation=validation, test=saved(split="test")
+                )
+            options |= {"noise": data.noise, "noise_style": data.noise_style}
+            options |= {"digits": data.digits, "hold_out": data.validation > 0}
+            return _drawn(partial(megapixel_mnist.MegapixelMNIST, data.side, **options), data)
         case RoadSignsConfig() as data:
             _check_labels(config, road_signs.TASKS)
             options |= {"width": data.width, "height": data.height}
-            draw = partial(road_signs.RoadSigns, seed=data.seed, **options)
-            scenes = draw(count=data.train, split="train", fresh=data.fresh)
-            test = draw(count=data.test, split="test")
+            drawn = _drawn(partial(road_signs.RoadSigns, **options), data)
             names, background = {"sign": road_signs.NAMES}, {"sign": road_signs.NO_SIGN}
-            return Data(train=scenes, test=test, names=names, background=background)
+            return replace(drawn, names=names, background=background)
         case TrafficSignsConfig() as data:
             _check_labels(config, traffic_signs.TASKS)
             options |= {"seed": data.seed, "exclude": data.exclude}
@@ -122,6 +120,16 @@ def _build(config: Config) -> Data:
             return Data(train=photos, test=signs(split="test"), names=names, background=background)
         case TableConfig() as data:
             return _table(data, config)
+
+
+def _drawn(make: Callable[..., DataSet], data: MegapixelMNISTConfig | RoadSignsConfig) -> Data:
+    """Images that are drawn on demand."""
+    make = partial(make, seed=data.seed)
+    return Data(
+        train=make(count=data.train, split="train", fresh=data.fresh),
+        validation=make(count=data.validation, split="validation") if data.validation else None,
+        test=make(count=data.test, split="test"),
+    )
 
 
 def _check_labels(config: Config, labels: Mapping[str, tuple[str, int]]) -> None:
@@ -152,28 +160,25 @@ def _table(data: TableConfig, config: Config) -> Data:
         labels = [encoded.labels[i] for i in numbers]
         return TableData([rows[i] for i in numbers], labels=labels, open=opener)
 
-    train, test = _split(rows, data)
-    return Data(train=part(train), test=part(test), names=encoded.names)
+    numbers = _split(rows, data)
+    validation = part(numbers["validation"]) if numbers["validation"] else None
+    train, test = part(numbers["train"]), part(numbers["test"])
+    return Data(train=train, validation=validation, test=test, names=encoded.names)
 
 
-def _split(rows: Sequence[Row], data: TableConfig) -> tuple[Sequence[int], Sequence[int]]:
-    """Numbers of the training and test rows: by the column ``split``, or at random."""
+def _split(rows: Sequence[Row], data: TableConfig) -> dict[Split, list[int]]:
+    """Numbers of the rows of each split: by the column ``split``, or at random."""
     if not any(row.split for row in rows):
         strata = [tuple(sorted(row.labels.items())) for row in rows]
-        return stratified_split(strata, test=data.test, seed=data.seed)
-    numbers = {
-        name: [i for i, row in enumerate(rows) if row.split == name]
-        for name in ("train", "val", "test")
+        train, test = stratified_split(strata, test=data.test, seed=data.seed)
+        return {"train": train, "validation": [], "test": test}
+    numbers: dict[Split, list[int]] = {
+        name: [i for i, row in enumerate(rows) if row.split == name] for name in SPLIT_NUMBERS
     }
-    if numbers["val"]:
-        raise DataError(
-            f"{data.csv}: {len(numbers['val'])} rows have 'val' in their column `split`, but there "
-            "is no validation yet: change them to train or test"
-        )
     for name in ("train", "test"):
         if not numbers[name]:
             raise DataError(f"{data.csv}: no row has {name!r} in its column `split`")
-    return numbers["train"], numbers["test"]
+    return numbers
 
 
 def open_source(path: str | Path | Image, patches: PatchesConfig) -> PatchSource:

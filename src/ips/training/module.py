@@ -1,4 +1,4 @@
-"""Data loaders, training step and test step of a model.
+"""Data loaders of a model, and its steps of training, validation and test.
 
 Letters: B images of a batch.
 """
@@ -32,7 +32,7 @@ BatchObserver = Callable[[Sequence[PatchSource], Output, Selection], None]
 
 
 class Batches(L.LightningDataModule):
-    """Training batches in random order, test batches in the order of the data set."""
+    """Training batches in random order, the others in the order of the data set."""
 
     def __init__(self, config: Config, data: Data) -> None:
         super().__init__()
@@ -45,6 +45,10 @@ class Batches(L.LightningDataModule):
         set_epoch(data, epoch)
         generator = torch.Generator().manual_seed(self.config.train.seed * 1_000_003 + epoch)
         return self._loader(data, torch.randperm(len(data), generator=generator).tolist())
+
+    def val_dataloader(self) -> DataLoader[Any] | list[Any]:
+        data = self.data.validation
+        return [] if data is None else self._loader(data, range(len(data)))
 
     def test_dataloader(self) -> DataLoader[Any]:
         return self._loader(self.data.test, range(len(self.data.test)))
@@ -111,13 +115,14 @@ class Learner(BaseLearner):
         super().__init__(seed=config.train.seed)
         self.net, self.config, self.observer = net, config, observer
         self.tasks = build_tasks(config.tasks)
-        # A plain dict, so that the metrics stay out of the state_dict.
+        # Plain dicts, so that the metrics stay out of the state_dict.
         self.metrics: dict[str, Metric] = {}
+        self.validation_metrics: dict[str, Metric] = {}
         self.losses: list[Tensor] = []
 
     def on_train_epoch_start(self) -> None:
         """Reset the metrics, and freeze the BatchNorms that Lightning put into training mode."""
-        self._reset()
+        self.metrics, self.losses = self._new_metrics(), []
         if self.config.encoder.freeze_norm:
             freeze_norms(self.net.encoder)
 
@@ -133,30 +138,33 @@ class Learner(BaseLearner):
         loss = total_loss(self.net, self.tasks, output, labels)
         hint = f"lower train.lr={self.config.train.lr}, or look for broken images or labels"
         self.check_finite(loss, hint=hint)
-        self._update(output, labels)
+        self._update(self.metrics, output, labels)
         self.losses.append(loss.detach())
         return loss
 
+    def on_validation_epoch_start(self) -> None:
+        self.validation_metrics = self._new_metrics()
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self._score(self.validation_metrics, batch)
+
     def on_test_epoch_start(self) -> None:
-        self._reset()
+        self.metrics = self._new_metrics()
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
-        """Add a batch to the metrics; every patch is embedded only once."""
-        sources, labels = batch
-        load = self.config.select.load
-        output, selection = self.net.forward_eval(sources, load=load, seed=self.seed)
+        output, selection = self._score(self.metrics, batch)
         if self.observer is not None:
-            self.observer(sources, output, selection)
-        self._update(output, labels)
+            self.observer(batch[0], output, selection)
 
     def scores(self) -> dict[str, float]:
-        """Score of each task since the start of the epoch or of the test."""
-        # Metrics compute in float32: round to six digits, so that 360 of 400 gives 0.9.
-        return {name: round(float(m.compute()), 6) for name, m in self.metrics.items()}
+        """Score of each task since the start of the training epoch or of the test."""
+        return _compute(self.metrics)
 
     def epoch_metrics(self) -> dict[str, float]:
-        loss = float(torch.stack(self.losses).mean())
-        return {"loss": loss} | {f"train_{task}": score for task, score in self.scores().items()}
+        values = {"loss": float(torch.stack(self.losses).mean())}
+        values |= {f"train_{task}": score for task, score in self.scores().items()}
+        validation = _compute(self.validation_metrics)
+        return values | {f"validation_{task}": score for task, score in validation.items()}
 
     def configure_optimizers(self) -> Any:
         train = self.config.train
@@ -169,10 +177,24 @@ class Learner(BaseLearner):
             optimizer, lambda step: learning_rate_factor(step, warmup=warmup, total=total)
         )
 
-    def _reset(self) -> None:
-        self.metrics = {name: task.metric().to(self.device) for name, task in self.tasks.items()}
-        self.losses = []
+    def _new_metrics(self) -> dict[str, Metric]:
+        return {name: task.metric().to(self.device) for name, task in self.tasks.items()}
 
-    def _update(self, output: Output, labels: Mapping[str, Tensor]) -> None:
+    def _score(self, metrics: dict[str, Metric], batch: Batch) -> tuple[Output, Selection]:
+        """Predict a batch and add it to the metrics; every patch is embedded only once."""
+        sources, labels = batch
+        load = self.config.select.load
+        output, selection = self.net.forward_eval(sources, load=load, seed=self.seed)
+        self._update(metrics, output, labels)
+        return output, selection
+
+    def _update(
+        self, metrics: dict[str, Metric], output: Output, labels: Mapping[str, Tensor]
+    ) -> None:
         for name, task in self.tasks.items():
-            task.update(self.metrics[name], output.logits[name], labels[name])
+            task.update(metrics[name], output.logits[name], labels[name])
+
+
+def _compute(metrics: Mapping[str, Metric]) -> dict[str, float]:
+    # Metrics compute in float32: round to six digits, so that 360 of 400 gives 0.9.
+    return {name: round(float(metric.compute()), 6) for name, metric in metrics.items()}

@@ -16,8 +16,13 @@ from torch.utils.data import DataLoader
 
 from ips.data.split import Split
 from ips.data.synthetic.digits import load_digits
-from ips.data.synthetic.megapixel_mnist import TASKS, MegapixelMNIST, draw_strokes, render_strokes
-from ips.data.synthetic.megapixel_mnist_files import SavedMegapixelMNIST, save_megapixel_mnist
+from ips.data.synthetic.megapixel_mnist import TASKS, MegapixelMNIST
+from ips.data.synthetic.megapixel_mnist_files import (
+    SavedMegapixelMNIST,
+    has_validation,
+    save_megapixel_mnist,
+)
+from ips.data.synthetic.noise import NoiseStyle
 from ips.data.synthetic.scene import ScenePatches
 from ips.errors import DataError, PatchError
 from ips.patches.image import Edge, Grid
@@ -89,36 +94,50 @@ def test_noise_grows_with_the_side_and_stays_off_the_border(
     scene, _ = MegapixelMNIST(side=side, count=1, noise=noise)[0]
     assert len(scene.cells) == expected + 5
     places = scene.places[:expected]
-    assert np.all((places >= 28) & (places <= side - 56))
+    assert np.all((places >= 28) & (places <= side - 29))
 
 
-def test_noise_patterns_are_two_light_grey_strokes() -> None:
-    cells = render_strokes(draw_strokes(np.random.default_rng(0), 500))
-    assert cells.shape == (500, 28, 28)
-    ink = cells[cells > 0]
-    assert (ink.min(), ink.max()) == (204, 255)
-    assert all(len(np.unique(cell)) <= 3 for cell in cells)  # black, and a grey for each stroke
-    # Two lines of 2.5 px, each at least some 20 px long, at most the diagonal.
-    assert np.all((cells > 0).sum(axis=(1, 2)) >= 40)
-    assert np.all((cells > 0).sum(axis=(1, 2)) <= 2 * 2.5 * 28 * 2**0.5 + 10)
-
-
-def test_vertical_and_horizontal_strokes_are_at_the_right_place() -> None:
-    upright, level = [0, 6, 255], [90, 0, 204]
-    (cell,) = render_strokes(np.array([[upright, level]], dtype=np.uint8))
-    expected = np.zeros((28, 28), np.uint8)
-    expected[7:9] = 204  # 6 px above the middle
-    expected[:, 13:15] = 255
-    assert np.array_equal(cell, expected)
-
-
-def test_train_and_test_images_share_no_digit() -> None:
-    digits = load_digits()
+def test_splits_have_their_own_noise_which_stays_the_same_in_every_epoch() -> None:
     split: Split
-    for split, other in (("train", digits.test), ("test", digits.train)):
-        data = MegapixelMNIST(side=112, count=100, split=split, noise=0)
-        used = np.concatenate([data.layout(index).digits for index in range(100)])
-        assert not np.intersect1d(used, other).size
+    banks = []
+    for split in ("train", "validation", "test"):
+        data = MegapixelMNIST(side=1500, count=2, split=split, fresh=True)
+        assert data.noise_bank.shape == (50, 28, 28)
+        data.set_epoch(1)
+        scene, _ = data[1]
+        assert np.array_equal(scene.cells[:50], data.noise_bank[data.layout(1).noise])
+        banks.append(data.noise_bank)
+    assert len({bank.tobytes() for bank in banks}) == 3
+    assert np.array_equal(MegapixelMNIST(side=1500, count=9, stride=25).noise_bank, banks[0])
+
+
+def test_noise_patterns_and_places_are_uniform() -> None:
+    data = MegapixelMNIST(side=300, count=400)  # 10 patterns
+    layouts = [data.layout(index) for index in range(len(data))]
+    counts = np.bincount(np.concatenate([layout.noise for layout in layouts]), minlength=10)
+    assert counts.min() > 300  # of 4,000
+    assert counts.max() < 500
+    places = np.concatenate([layout.noise_places for layout in layouts])
+    assert (places.min(axis=0).tolist(), places.max(axis=0).tolist()) == ([28, 28], [271, 271])
+
+
+def test_splits_share_no_digit() -> None:
+    digits = load_digits()
+    used = {}
+    split: Split
+    for split in ("train", "validation", "test"):
+        data = MegapixelMNIST(side=112, count=2000, split=split, hold_out=True, noise=0)
+        used[split] = np.unique([data.layout(index).digits for index in range(2000)])
+    assert np.isin(used["test"], digits.test).all()
+    assert np.isin(used["validation"], digits.train[9::10]).all()
+    assert np.isin(used["train"], np.delete(digits.train, np.s_[9::10])).all()
+    assert len(used["train"]) > 3000  # of 3,600
+
+
+def test_without_validation_images_all_training_digits_are_used() -> None:
+    data = MegapixelMNIST(side=112, count=4000, noise=0)
+    used = np.unique([data.layout(index).digits for index in range(4000)])
+    assert np.isin(used, load_digits().train[9::10]).any()
 
 
 def test_images_do_not_depend_on_instance_or_order(scenes: MegapixelMNIST) -> None:
@@ -139,7 +158,7 @@ def test_images_depend_on_seed_split_and_index(scenes: MegapixelMNIST) -> None:
 
 def test_images_do_not_change_between_versions(scenes: MegapixelMNIST) -> None:
     picture = scenes[0][0].dense()
-    assert hashlib.sha256(picture.tobytes()).hexdigest()[:16] == "72930218a70579c7"
+    assert hashlib.sha256(picture.tobytes()).hexdigest()[:16] == "4b38673b809f149e"
 
 
 def first_of(batch: list[Image]) -> Image:
@@ -241,7 +260,7 @@ def test_a_data_set_can_be_pickled(scenes: MegapixelMNIST) -> None:
     [
         ({"side": 111}, "side 111 leaves no room for 5 digits of 28 px: take at least 112"),
         ({"count": 0}, "a data set of 0 images is empty"),
-        ({"split": "val"}, "no split 'val': take 'train' or 'test'"),
+        ({"split": "val"}, "no split 'val': take 'train', 'validation' or 'test'"),
         ({"noise": -1}, "noise -1 is negative"),
         ({"seed": -1}, "seed -1 is negative"),
     ],
@@ -264,7 +283,7 @@ def test_a_wrong_index_raises_an_index_error(scenes: MegapixelMNIST) -> None:
             scenes[index]
 
 
-SETTINGS: dict[str, Any] = {"side": 200, "train": 6, "test": 3, "seed": 4}
+SETTINGS: dict[str, Any] = {"side": 200, "train": 6, "test": 3, "seed": 4}  # and 7 noise patterns
 
 
 @pytest.fixture
@@ -337,10 +356,38 @@ def test_a_folder_with_other_content_is_refused(saved: Path, tmp_path: Path) -> 
         save_megapixel_mnist(tmp_path / "thesis.doc", **SETTINGS)
 
 
+@pytest.mark.parametrize("style", ["lines", "strokes"])
+def test_validation_images_and_noise_of_either_style_can_be_saved(
+    style: NoiseStyle, tmp_path: Path
+) -> None:
+    settings = SETTINGS | {"validation": 2, "noise_style": style}
+    save_megapixel_mnist(tmp_path, **settings)
+    assert has_validation(tmp_path)
+    split: Split
+    for split, count in (("train", 6), ("validation", 2), ("test", 3)):
+        stored = SavedMegapixelMNIST(tmp_path, split=split)
+        drawn = MegapixelMNIST(
+            side=200, count=count, split=split, seed=4, hold_out=True, noise_style=style
+        )
+        assert all(same(stored[index], drawn[index]) for index in range(count))
+    with pytest.raises(DataError, match="other settings"):
+        save_megapixel_mnist(tmp_path, **SETTINGS)
+
+
+def test_a_data_set_with_the_noise_of_an_earlier_version_is_refused(saved: Path) -> None:
+    path = saved / "dataset.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 1}))
+    for open_it in (SavedMegapixelMNIST, has_validation):
+        with pytest.raises(
+            DataError, match=r"made by an earlier version, with other noise .*: make"
+        ):
+            open_it(saved)
+
+
 def test_a_folder_without_a_data_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no megapixel MNIST data set"):
         SavedMegapixelMNIST(tmp_path)
-    for text in ("[", "[]", "{}", json.dumps({"kind": "megapixel-mnist", "version": 1})):
+    for text in ("[", "[]", "{}", json.dumps({"kind": "megapixel-mnist", "version": 2})):
         (tmp_path / "dataset.json").write_text(text)
         with pytest.raises(DataError, match=r"dataset\.json"):
             SavedMegapixelMNIST(tmp_path)
@@ -351,7 +398,7 @@ def test_a_folder_without_a_data_set_is_refused(tmp_path: Path) -> None:
     [
         ({"digits": np.full((6, 5), 10**6, np.int32)}, "digits is out of range"),
         ({"digit_places": np.full((6, 5, 2), 173, np.int32)}, "digit_places is out of range"),
-        ({"strokes": np.full((6, 7, 2, 3), 180, np.uint8)}, "strokes is out of range"),
+        ({"noise": np.full((6, 7), 7, np.int32)}, "noise is out of range"),
         ({"noise_places": np.zeros((6, 8, 2), np.int32)}, r"found int32 \(6, 8, 2\)"),
         ({"digit_images": np.array([None])}, "cannot be read"),
     ],

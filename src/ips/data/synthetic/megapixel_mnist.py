@@ -2,28 +2,23 @@
 
 Three digits have the same class, two have other classes. An image is not stored but described by
 a short layout, which depends only on the seed, the split, the epoch and the image index.
-
-A noise pattern consists of two straight strokes. A stroke is three small integers: its angle, its
-distance from the centre of the cell and its grey value. Rendering uses integer arithmetic, so the
-images are identical on every machine.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ips.data.seeded import SeededDataset, seeded_generator
-from ips.data.split import Split, check_split
+from ips.data.split import SPLIT_NUMBERS, Split, check_split
 from ips.data.synthetic.digits import CLASSES, DIGIT_SIDE, Digits, Numbers, Pixels, load_digits
+from ips.data.synthetic.noise import NoiseStyle, draw_noise_bank
 from ips.data.synthetic.scene import ScenePatches
 from ips.errors import DataError
 from ips.patches.image import Edge, Grid
@@ -47,17 +42,6 @@ SMALLEST_SIDE = 4 * DIGIT_SIDE
 # In the paper, 33 patterns at 1,000 px, 50 at 1,500 px and 333 at 10,000 px.
 PIXELS_PER_NOISE = 30
 
-_ANGLES = 180  # in degrees
-_SHIFTS = 13  # -6 to 6 px from the centre, so that a stroke crosses most of the cell
-_GREY = 204, 256  # 0.8 to 1
-_WIDTH = 2.5  # px, like a pen stroke in MNIST
-_UNIT = 1024  # one pixel in fixed-point arithmetic
-
-STROKE_STOP = (_ANGLES, _SHIFTS, _GREY[1])
-"""Upper bounds (exclusive) of the three integers of a stroke."""
-
-Strokes = npt.NDArray[np.uint8]
-
 
 @dataclass(frozen=True, eq=False)
 class Layout:
@@ -65,7 +49,7 @@ class Layout:
 
     digits: Numbers  # (5,) indices of the digit images, those of the majority class first
     digit_places: Coords  # (5, 2)
-    strokes: Strokes  # (n, 2, 3)
+    noise: Numbers  # (n,) indices of the noise patterns
     noise_places: Coords  # (n, 2)
 
 
@@ -74,6 +58,7 @@ class SceneDataset(SeededDataset[tuple[ScenePatches, dict[str, Tensor]]], ABC):
 
     images: Pixels  # (m, 28, 28) images of digits
     classes: Numbers  # (m,) their classes
+    noise_bank: Pixels  # noise patterns of the split
     grid: Grid
 
     @abstractmethod
@@ -84,7 +69,7 @@ class SceneDataset(SeededDataset[tuple[ScenePatches, dict[str, Tensor]]], ABC):
         layout = self.layout(index)
         # Digits come last, so that they cover the noise.
         scene = ScenePatches(
-            np.concatenate([render_strokes(layout.strokes), self.images[layout.digits]]),
+            np.concatenate([self.noise_bank[layout.noise], self.images[layout.digits]]),
             places=np.concatenate([layout.noise_places, layout.digit_places]),
             grid=self.grid,
             name=f"{self.name}/{index}",
@@ -107,8 +92,10 @@ class MegapixelMNIST(SceneDataset):
         side: side of an image in pixels; 1,500 in the paper, 1,000 to 10,000 for scaling.
         count: number of images; 5,000 for training and 1,000 for testing in the paper.
         split: split that the digits are taken from.
-        seed: random seed of the layouts.
+        hold_out: keep a tenth of the training digits for validation images.
+        seed: random seed of the layouts and the noise.
         noise: number of noise patterns; one per 30 px of the side by default.
+        noise_style: ``lines`` as published, or ``strokes``, which are harder to tell from digits.
         patch_size: side of a patch in pixels; 50 in the paper.
         stride: distance between patches; 50 in the paper, 25 for overlapping patches.
         edge: whether to drop or pad patches that cross the border of the image.
@@ -122,8 +109,10 @@ class MegapixelMNIST(SceneDataset):
         *,
         count: int = 2000,
         split: Split = "train",
+        hold_out: bool = False,
         seed: int = 0,
         noise: int | None = None,
+        noise_style: NoiseStyle = "lines",
         patch_size: int = 50,
         stride: int = 50,
         edge: Edge = "drop",
@@ -138,33 +127,38 @@ class MegapixelMNIST(SceneDataset):
         if noise is not None and noise < 0:
             raise DataError(f"noise {noise} is negative: take 0 or more patterns")
         source = load_digits(digits)
-        self._pools = _by_class(source, split)
+        self._pools = _by_class(source, split, hold_out=hold_out)
         super().__init__(f"megapixel-mnist/{split}", count=count, seed=seed, fresh=fresh)
         self.images, self.classes = source.images, source.labels
         self.grid = Grid(side, side, patch=patch_size, stride=stride, edge=edge)
         self.side, self.split = side, split
         self.noise = round(side / PIXELS_PER_NOISE) if noise is None else noise
+        rng = seeded_generator(seed, SPLIT_NUMBERS[split])
+        self.noise_bank = draw_noise_bank(rng, style=noise_style, noise=self.noise)
 
     def layout(self, index: int) -> Layout:
         self.check_index(index)
         # Only uniform integers, which are the least likely to differ between versions of numpy.
-        rng = seeded_generator(self.seed, int(self.split == "test"), int(self._epoch), index)
+        rng = seeded_generator(self.seed, SPLIT_NUMBERS[self.split], int(self._epoch), index)
         majority = int(rng.integers(CLASSES))
         same, others = self._pools[majority]
         return Layout(
             digits=np.concatenate([_pick(rng, same, SAME), _pick(rng, others, OTHERS)]),
             digit_places=_digit_places(rng, self.side),
-            strokes=draw_strokes(rng, self.noise),
-            noise_places=rng.integers(
-                DIGIT_SIDE, self.side - 2 * DIGIT_SIDE, size=(self.noise, 2), endpoint=True
-            ),
+            noise=_pick(rng, np.arange(len(self.noise_bank)), self.noise),
+            noise_places=rng.integers(DIGIT_SIDE, self.side - DIGIT_SIDE, size=(self.noise, 2)),
         )
 
 
-def _by_class(digits: Digits, split: Split) -> list[tuple[Numbers, Numbers]]:
+def _by_class(digits: Digits, split: Split, *, hold_out: bool) -> list[tuple[Numbers, Numbers]]:
     """For each class, the digits of the split with that class and with any other class."""
     check_split(split)
-    part = digits.train if split == "train" else digits.test
+    held_out = np.arange(len(digits.train)) % 10 == 9
+    part = digits.test if split == "test" else digits.train
+    if split == "validation":
+        part = part[held_out]
+    elif split == "train" and hold_out:
+        part = part[~held_out]
     of_class = [digits.labels[part] == digit for digit in range(CLASSES)]
     for digit, chosen in enumerate(of_class):
         if not chosen.any():
@@ -188,34 +182,3 @@ def _digit_places(rng: np.random.Generator, side: int) -> Coords:
         heights = np.sort(places[:, 1])
         if (distance[pairs] >= DIGIT_SIDE).all() and heights[0] < heights[1]:
             return places
-
-
-def draw_strokes(rng: np.random.Generator, count: int) -> Strokes:
-    """Random strokes ``(count, 2, 3)``: two per cell, each with angle, shift and grey value."""
-    size = (count, 2)
-    angle = rng.integers(_ANGLES, size=size)
-    shift = rng.integers(_SHIFTS, size=size)
-    grey = rng.integers(*_GREY, size=size)
-    return np.stack([angle, shift, grey], axis=-1).astype(np.uint8)
-
-
-def render_strokes(strokes: Strokes) -> npt.NDArray[np.uint8]:
-    """Render strokes ``(n, 2, 3)`` to cells ``(n, 28, 28)``; the lighter stroke is on top."""
-    angle, shift, grey = np.moveaxis(strokes, -1, 0)  # (n, 2) each
-    inked = _masks()[angle, shift]  # (n, 2, 28, 28)
-    cells: npt.NDArray[np.uint8] = (inked * grey[..., None, None]).max(axis=1)  # (n, 28, 28)
-    return cells
-
-
-@lru_cache(maxsize=1)
-def _masks() -> npt.NDArray[np.uint8]:
-    """Masks of all possible strokes, ``(180, 13, 28, 28)``."""
-    turn = np.deg2rad(np.arange(_ANGLES))
-    across = np.rint(_UNIT * np.stack([np.cos(turn), np.sin(turn)])).astype(np.int64)  # (2, 180)
-    # Twice the distance from the centre, which lies between two pixels.
-    place = 2 * np.arange(DIGIT_SIDE) - (DIGIT_SIDE - 1)
-    distance = across[0, :, None, None] * place + across[1, :, None, None] * place[:, None]
-    shift = 2 * _UNIT * (np.arange(_SHIFTS) - _SHIFTS // 2)
-    away = np.abs(distance[:, None] - shift[:, None, None])  # (180, 13, 28, 28)
-    inked: npt.NDArray[np.uint8] = (away < _WIDTH * _UNIT).astype(np.uint8)
-    return inked

@@ -1,10 +1,13 @@
 """Megapixel MNIST on disk: the layouts of the images and the digits in them, a few megabytes.
 
-    dataset.json           the settings, and a fingerprint of the digits
-    train.npz, test.npz    digit_images (m, 28, 28), digit_classes (m,): every digit in use
-                           digits (count, 5): indices into both
-                           digit_places (count, 5, 2): their top-left corners
-                           strokes (count, n, 2, 3), noise_places (count, n, 2)
+    dataset.json    the settings, and a fingerprint of the digits
+    train.npz       digit_images (m, 28, 28), digit_classes (m,): every digit in use
+                    digits (count, 5): indices into both
+                    digit_places (count, 5, 2): their top-left corners
+                    noise_bank (k, 28, 28): the noise patterns
+                    noise (count, n): indices into them
+                    noise_places (count, n, 2): their top-left corners
+    test.npz        the same; and validation.npz, if there are validation images
 
 A folder can be opened without MNIST, and gives the same images as `MegapixelMNIST`.
 """
@@ -22,19 +25,14 @@ from PIL import Image
 
 from ips.data.split import Split, check_split
 from ips.data.synthetic.digits import CLASSES, DIGIT_SIDE, Arrays, load_arrays, load_digits
-from ips.data.synthetic.megapixel_mnist import (
-    DIGITS,
-    STROKE_STOP,
-    Layout,
-    MegapixelMNIST,
-    SceneDataset,
-)
+from ips.data.synthetic.megapixel_mnist import DIGITS, Layout, MegapixelMNIST, SceneDataset
+from ips.data.synthetic.noise import NoiseStyle
 from ips.errors import DataError
 from ips.files import atomic_write, write_text
 from ips.patches.image import Edge, Grid
 
-_KIND = {"kind": "megapixel-mnist", "version": 1}
-_INTEGER_KEYS = ("side", "train", "test", "noise")
+_KIND = {"kind": "megapixel-mnist", "version": 2}  # version 1 had other noise
+_INTEGER_KEYS = ("side", "train", "validation", "test", "noise")
 
 
 def save_megapixel_mnist(
@@ -42,9 +40,11 @@ def save_megapixel_mnist(
     *,
     side: int = 1000,
     train: int = 2000,
+    validation: int = 0,
     test: int = 400,
     seed: int = 0,
     noise: int | None = None,
+    noise_style: NoiseStyle = "lines",
     digits: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
@@ -54,16 +54,30 @@ def save_megapixel_mnist(
 
     Args:
         out: output folder, created if missing.
-        side, seed, noise, digits: see `MegapixelMNIST`.
-        train, test: numbers of images.
+        side, seed, noise, noise_style, digits: see `MegapixelMNIST`.
+        train, validation, test: numbers of images. Validation images use a tenth of the training
+            digits, which training images then do not.
         progress: callback that receives the number of images done and of all images.
     """
     out = Path(out)
-    make = partial(MegapixelMNIST, side, seed=seed, noise=noise, digits=digits)
-    parts = [make(count=train, split="train"), make(count=test, split="test")]
-    settings = {"side": side, "train": train, "test": test, "seed": seed, "noise": parts[0].noise}
+    counts: dict[Split, int] = {"train": train, "validation": validation, "test": test}
+    make = partial(MegapixelMNIST, side, seed=seed, noise=noise, noise_style=noise_style)
+    parts = [
+        make(count=count, split=split, hold_out=validation > 0, digits=digits)
+        for split, count in counts.items()
+        if count or split != "validation"
+    ]
+    settings: dict[str, Any] = {
+        **_KIND,
+        **counts,
+        "side": side,
+        "seed": seed,
+        "noise": parts[0].noise,
+        "noise_style": noise_style,
+        "digits": load_digits(digits).fingerprint(),
+    }
     try:
-        _write_settings(out, _KIND | settings | {"digits": load_digits(digits).fingerprint()})
+        _write_settings(out, settings)
         done = 0
         for scenes in parts:
             path = out / f"{scenes.split}.npz"
@@ -72,7 +86,7 @@ def save_megapixel_mnist(
                 for index in range(len(scenes)):
                     layouts.append(scenes.layout(index))
                     if progress is not None:
-                        progress(done + index + 1, train + test)
+                        progress(done + index + 1, sum(counts.values()))
                 with atomic_write(path) as stream:
                     np.savez_compressed(stream, **_pack(layouts, scenes))
             done += len(scenes)
@@ -100,7 +114,7 @@ class SavedMegapixelMNIST(SceneDataset):
         self.grid = Grid(side, side, patch=patch_size, stride=stride, edge=edge)
         path = folder / f"{split}.npz"
         self._arrays = _read_arrays(path, settings=settings, count=len(self))
-        self.images = self._arrays["digit_images"]
+        self.images, self.noise_bank = self._arrays["digit_images"], self._arrays["noise_bank"]
         self.classes = self._arrays["digit_classes"].astype(np.int64)
 
     def layout(self, index: int) -> Layout:
@@ -108,9 +122,14 @@ class SavedMegapixelMNIST(SceneDataset):
         return Layout(
             digits=self._arrays["digits"][index].astype(np.int64),
             digit_places=self._arrays["digit_places"][index].astype(np.int64),
-            strokes=self._arrays["strokes"][index],
+            noise=self._arrays["noise"][index].astype(np.int64),
             noise_places=self._arrays["noise_places"][index].astype(np.int64),
         )
+
+
+def has_validation(folder: Path) -> bool:
+    """Whether a saved data set has validation images."""
+    return bool(_read_settings(folder)["validation"])
 
 
 def write_png_files(folder: Path, *, count: int) -> Path:
@@ -144,7 +163,8 @@ def _pack(layouts: list[Layout], scenes: MegapixelMNIST) -> Arrays:
         "digit_classes": scenes.classes[used].astype(np.uint8),
         "digits": digits.reshape(len(layouts), -1).astype(np.int32),
         "digit_places": np.stack([layout.digit_places for layout in layouts]).astype(np.int32),
-        "strokes": np.stack([layout.strokes for layout in layouts]),
+        "noise_bank": scenes.noise_bank,
+        "noise": np.stack([layout.noise for layout in layouts]).astype(np.int32),
         "noise_places": np.stack([layout.noise_places for layout in layouts]).astype(np.int32),
     }
 
@@ -158,6 +178,11 @@ def _read_settings(folder: Path) -> dict[str, Any]:
         raise DataError(f"{folder} holds no megapixel MNIST data set: {remedy}") from None
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}): {remedy} in another folder") from None
+    if isinstance(settings, dict) and settings.items() >= (_KIND | {"version": 1}).items():
+        raise DataError(
+            f"{folder} was made by an earlier version, with other noise than the published one: "
+            f"{remedy} in another folder"
+        )
     valid = isinstance(settings, dict) and settings.items() >= _KIND.items()
     if not valid or not all(isinstance(settings.get(key), int) for key in _INTEGER_KEYS):
         raise DataError(f"{path} does not describe a megapixel MNIST data set: {remedy}")
@@ -172,15 +197,17 @@ def _read_arrays(path: Path, *, settings: dict[str, Any], count: int) -> Arrays:
         raise DataError(f"{path} is missing: {remedy}") from None
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}): delete it and {remedy}") from None
-    digits, noise = len(arrays.get("digit_images", ())), settings["noise"]
+    digits, bank = (len(arrays.get(key, ())) for key in ("digit_images", "noise_bank"))
+    noise = settings["noise"]
     stop_place = settings["side"] - DIGIT_SIDE + 1
-    expected: dict[str, tuple[str, tuple[int, ...], int | tuple[int, ...]]] = {
+    expected: dict[str, tuple[str, tuple[int, ...], int]] = {
         # dtype, shape, upper bound (exclusive)
         "digit_images": ("uint8", (digits, DIGIT_SIDE, DIGIT_SIDE), 256),
         "digit_classes": ("uint8", (digits,), CLASSES),
         "digits": ("int32", (count, DIGITS), digits),
         "digit_places": ("int32", (count, DIGITS, 2), stop_place),
-        "strokes": ("uint8", (count, noise, 2, 3), STROKE_STOP),
+        "noise_bank": ("uint8", (bank, DIGIT_SIDE, DIGIT_SIDE), 256),
+        "noise": ("int32", (count, noise), bank),
         "noise_places": ("int32", (count, noise, 2), stop_place),
     }
     for key, (dtype, shape, stop) in expected.items():
@@ -190,6 +217,6 @@ def _read_arrays(path: Path, *, settings: dict[str, Any], count: int) -> Arrays:
             raise DataError(
                 f"{path}: expected {key} as {dtype} {shape}, found {found}: delete it and {remedy}"
             )
-        if not ((array >= 0) & (array < np.asarray(stop))).all():
+        if not ((array >= 0) & (array < stop)).all():
             raise DataError(f"{path}: {key} is out of range: delete it and {remedy}")
     return arrays

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from ips.annotations import polygon_feature, write_geojson
 from ips.data.seeded import SeededDataset, seeded_generator
-from ips.data.split import Split, check_split
+from ips.data.split import SPLIT_NUMBERS, Split, check_split
 from ips.data.synthetic.folder import Row, write_folder
 from ips.data.synthetic.road_layout import SIZE, SMALLEST_SIZE, Layout, draw_layout
 from ips.data.synthetic.road_scene import draw_scene
@@ -67,7 +67,7 @@ class RoadSigns(SeededDataset[tuple[ImagePatches, dict[str, Tensor]]]):
     Args:
         width, height: size of an image in pixels.
         count: number of images; 747 for training and 684 for testing in the paper.
-        split: split to draw; the two use different random numbers.
+        split: split to draw; each uses its own random numbers.
         seed: random seed of the images.
         patch_size: side of a patch in pixels; 100 in the paper, on 1,600 x 1,200 px.
         stride: distance between patches; equal to ``patch_size`` in the paper.
@@ -129,7 +129,7 @@ class RoadSigns(SeededDataset[tuple[ImagePatches, dict[str, Tensor]]]):
         return int(rng.permutation(len(NAMES))[place])
 
     def _key(self, purpose: int, number: int) -> tuple[int, ...]:
-        return int(self.split == "test"), int(self._epoch), number, purpose
+        return SPLIT_NUMBERS[self.split], int(self._epoch), number, purpose
 
 
 def write_road_signs(
@@ -156,7 +156,8 @@ def write_road_signs(
         raise DataError(f"train={train} and test={test}: ask for at least one picture")
     images: list[tuple[RoadSigns, int]] = []
     rows: list[Row] = []
-    for split, count in zip(get_args(Split), (train, test), strict=True):
+    counts: dict[Split, int] = {"train": train, "test": test}
+    for split, count in counts.items():
         if count:
             roads = RoadSigns(width=width, height=height, count=count, split=split, seed=seed)
             images += [(roads, number) for number in range(count)]
