@@ -202,6 +202,8 @@ def _session() -> Iterator[None]:
             warnings.simplefilter("ignore", PossibleUserWarning)
             # Lightning's own use of torch's tree utilities
             warnings.filterwarnings("ignore", message=".*LeafSpec.*")
+            # There need not be validation images.
+            warnings.filterwarnings("ignore", message="Total length of `list`")
             yield
     except SystemExit as stop:
         raise KeyboardInterrupt from stop

@@ -239,7 +239,7 @@ def test_closing_lets_the_pixels_go(roads: RoadSigns) -> None:
         ({"width": 300}, "300 x 600 px leaves no room for signs: take at least 320 x 240 px"),
         ({"height": 100}, "800 x 100 px leaves no room"),
         ({"count": 0}, "0 images is empty: ask for at least 1"),
-        ({"split": "dev"}, "no split 'dev': take 'train' or 'test'"),
+        ({"split": "dev"}, "no split 'dev': take 'train', 'validation' or 'test'"),
         ({"seed": -1}, "seed -1 is negative: take 0 or more"),
     ],
 )
