@@ -23,7 +23,8 @@ def line(slope: float) -> set[tuple[int, int]]:
 def test_a_bank_of_lines_has_as_many_patterns_as_an_image() -> None:
     for noise in (0, 1, 50):
         bank = bank_of("lines", noise)
-        assert (bank.shape, bank.dtype) == ((noise, 28, 28), np.uint8)
+        assert bank.shape == (noise, 28, 28)
+        assert bank.dtype == np.uint8
 
 
 def test_every_pattern_is_two_thin_lines_from_a_corner() -> None:

@@ -69,7 +69,9 @@ def save_megapixel_mnist(
     ]
     settings: dict[str, Any] = {
         **_KIND,
-        **counts,
+        "train": train,
+        "validation": validation,
+        "test": test,
         "side": side,
         "seed": seed,
         "noise": parts[0].noise,
