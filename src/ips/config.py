@@ -90,7 +90,9 @@ class PatchesConfig(_Section):
     """The grid of patches of an image."""
 
     size: int = _key(256, "Patch side in pixels, at the resolution that is read", ge=1)
-    stride: int | None = _key(None, "Distance between patches in pixels; null for size", ge=1)
+    stride: int | None = _key(
+        None, "Distance between patches in pixels; null for size; method dps has its own", ge=1
+    )
     edge: Literal["drop", "pad"] = _key("drop", "Patches that cross the image border: drop or pad")
     level: int | None = _key(None, "Pyramid level to read; null for the finest", ge=0)
     mpp: float | None = _key(None, "Micrometres per pixel to read at, instead of a level", gt=0)
@@ -188,7 +190,12 @@ class AggregateConfig(_Section):
 class DPSConfig(_Section):
     """Differentiable patch selection (Appendix D.5)."""
 
-    scale: float = _key(1 / 3, "Scale of the downsampled image that is scored", gt=0, le=1)
+    scale: float = _key(
+        1 / 3,
+        "Scale of the image that is scored; a patch per score, about every 16 / scale pixels",
+        gt=0,
+        le=1,
+    )
     samples: int = _key(500, "Number of noise samples", ge=1)
     sigma: float = _key(0.05, "Standard deviation of the noise at the start of training", ge=0)
     decay: bool = _key(True, "Decay sigma linearly to 0")
@@ -198,7 +205,7 @@ class DPSConfig(_Section):
 class CNNConfig(_Section):
     """A CNN on the whole image."""
 
-    scale: float = _key(1.0, "Scale of the image, such as 0.3 for a smaller copy", gt=0, le=1)
+    scale: float = _key(1.0, "Scale of the image, such as 0.333 for a smaller copy", gt=0, le=1)
 
 
 class TrainConfig(_Section):

@@ -75,6 +75,7 @@ class Predictor:
         """
         if source is None:
             source = self.open(image) if isinstance(image, str | Path) else image
+        source = self.net.own_patches(source)
         table = self.net.empty_table(source)
         if self._run is not None and len(source) >= _LARGE and isinstance(image, str | Path):
             with suppress(OSError):  # on a full or read-only disk, the scores stay in memory

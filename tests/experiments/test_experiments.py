@@ -7,6 +7,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -20,8 +21,7 @@ from ips.experiments.efficiency import Cost, measure_here, without_downloads
 from ips.experiments.figures import draw_grid, draw_lines, draw_scores
 from ips.experiments.runner import read_results
 from ips.experiments.tables import Result, markdown, per_run, write_csv
-from ips.models import DPSNet
-from ips.models.whole_image import grid_shape
+from ips.patches import PatchSource
 from ips.training import RunFolder, build_data, build_model, resolve, train
 
 TINY = [
@@ -286,18 +286,26 @@ def test_the_shown_number_of_patches_is_right(name: str) -> None:
     for arm in whole.arms():
         if (shown := arm.sizes["N"]) != "–":
             config = whole.config(arm, 0)
-            assert len(build_data(config).train[0][0]) == int(shown.replace(",", ""))
+            source = build_data(config).train[0][0]
+            if arm.method == "dps":
+                source = dps_patches(config)
+            assert len(source) == int(shown.replace(",", ""))
 
 
-@pytest.mark.parametrize("name", ["megapixel-mnist", "traffic-signs"])
-def test_dps_has_a_score_for_every_patch(name: str) -> None:
-    whole = plan(Path("x"), EXPERIMENTS[name])
-    config = next(whole.config(arm, 0) for arm in whole.arms() if arm.method == "dps")
+def dps_patches(config: Config) -> PatchSource:
+    config = without_downloads(config)
     data = build_data(config)
-    net = build_model(resolve(config, data))
-    assert isinstance(net, DPSNet)
-    maps: list[torch.Tensor] = []
-    net.scorer.pool.register_forward_hook(lambda _module, _given, scores: maps.append(scores))
-    source, _ = data.train[0]
-    net.scores([source])
-    assert maps[0].shape[-2:] == grid_shape(source)
+    return build_model(resolve(config, data)).own_patches(data.train[0][0])
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "columns", "first"),
+    [("traffic-signs", 24, 32, -25), ("megapixel-mnist", 30, 30, 0)],
+)
+def test_dps_has_the_patches_of_the_paper(name: str, rows: int, columns: int, first: int) -> None:
+    whole = Plan(EXPERIMENTS[name], "paper", seeds=1, folder=Path("x"))
+    for arm in (arm for arm in whole.arms() if arm.method == "dps"):
+        patches = dps_patches(whole.config(arm, 0))
+        assert arm.sizes["N"] == str(rows * columns) == str(len(patches))
+        y, x = np.divmod(np.arange(rows * columns), columns)
+        assert np.array_equal(patches.coords, np.stack([x, y], axis=1) * 50 + first)

@@ -103,7 +103,7 @@ class TestAttentionOfAllPatches:
         assert isinstance(net, DPSNet)
         seen = ready.predict(source)
         with torch.no_grad():
-            scores = net.scores([source])[0]
+            scores = net.scores([net.own_patches(source).image(net.device)])[0]
         np.testing.assert_allclose(seen.all_attention["b"], scores.double().softmax(0), atol=1e-6)
         top = np.argsort(seen.all_attention["b"])[-len(seen.indices) :]
         assert set(top.tolist()) == set(seen.indices.tolist())

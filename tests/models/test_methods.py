@@ -67,7 +67,7 @@ def config(method: str, **train: Any) -> Config:
         "encoder": {"name": "thin-resnet", "stages": 2, "width": 16, "norm": True, "pool": "max"},
         "patches": {"size": PATCH},
         "select": {"keep": keep, "chunk": 4},
-        "dps": {"scale": 1.0, "samples": 100, "sigma": 0.2},
+        "dps": {"scale": 0.9, "samples": 100, "sigma": 0.2},
         "aggregate": {"heads": 4, "dropout": 0, "attention_dropout": 0, "position": True},
         "train": {
             "epochs": epochs,

@@ -16,7 +16,7 @@ from torch import Tensor
 from ips.models.checks import check_batch
 from ips.models.net import Load, Net, Sources, Tables
 from ips.models.outputs import Output
-from ips.models.whole_image import grid_shape, whole_image
+from ips.models.whole_image import grid_shape, scaled_copy, whole_image
 from ips.nn import Head, ResNet
 from ips.patches import pad
 from ips.selection import Selection
@@ -32,7 +32,7 @@ class CNN(Net):
         encoder: a ResNet, with one channel more than the images if ``position``.
         heads: one per task.
         keep: K, number of patches to report as the most important ones; None for all.
-        scale: scale of the image; 1, or 0.3 for the small CNN of the paper.
+        scale: scale of the image; 1, or a third for the paper's "CNN 0.3x".
         position: add a channel to the image that encodes the position.
         mean, std: see `Net`.
     """
@@ -99,9 +99,7 @@ class CNN(Net):
         """Normalise and scale ``(B, C, H, W)`` uint8 images, and add the position channel."""
         x: Tensor = self.normalise(images)
         if self.scale != 1:
-            x = F.interpolate(
-                x, scale_factor=self.scale, mode="bilinear", align_corners=False, antialias=True
-            )
+            x = scaled_copy(x, self.scale)
         if self.position:
             B, _, H, W = x.shape
             # half a wave over all pixels in reading order: it rises from top to bottom

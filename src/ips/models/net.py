@@ -78,6 +78,14 @@ class Net(nn.Module, ABC):
         """The device of the network; patches are moved there."""
         return self.normalise.mean.device
 
+    def own_patches(self, source: PatchSource) -> PatchSource:
+        """Return the patches of an image that the method chooses from.
+
+        They are those of ``source``, unless a method has its own. Indices, scores and coordinates
+        refer to them.
+        """
+        return source
+
     # Training and evaluation
 
     def forward_train(
@@ -151,6 +159,7 @@ class Net(nn.Module, ABC):
         self, sources: Sources, *, load: Load = "lazy", seed: int = 0, tables: Tables = None
     ) -> list[Prediction]:
         """Predict several images at once."""
+        sources = [self.own_patches(source) for source in sources]
         for source in sources:
             source.coords  # noqa: B018  fail now if a file does not contain them
         output, selection = self.forward_eval(sources, load=load, seed=seed, tables=tables)
@@ -158,7 +167,8 @@ class Net(nn.Module, ABC):
 
     def empty_table(self, source: PatchSource) -> ScoreTable:
         """Return a table in memory for the scores of an image."""
-        return ScoreTable(torch.empty(len(source), self.channels, device=self.device))
+        count = len(self.own_patches(source))
+        return ScoreTable(torch.empty(count, self.channels, device=self.device))
 
     def _check(self, sources: Sources, load: str) -> None:
         if load not in LOADS:

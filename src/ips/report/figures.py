@@ -93,10 +93,15 @@ def draw_run(run: Path, model: TrainedModel, data: Data, top: TopPatches) -> Non
         followed, labels = data.test[image_to_follow(data, predictor.tasks)]
         snapshots = read_snapshots(figures / "evolution.jsonl", image=followed.name)
         if snapshots:
-            title = predictor.title(predictor.predict(followed), labels)
+            explained = predictor.predict(followed)
             draw_evolution(
-                figures / "evolution.png", source=followed, snapshots=snapshots, title=title
+                figures / "evolution.png",
+                source=explained.source,
+                snapshots=snapshots,
+                title=predictor.title(explained, labels),
             )
-        pixels = read_pixels(top.patches, source=lambda number: data.test[number][0])
+        pixels = read_pixels(
+            top.patches, source=lambda number: model.net.own_patches(data.test[number][0])
+        )
         title = f"Patches with the highest attention in {len(data.test):,} test images"
         draw_gallery(figures / "gallery.png", top.patches, pixels=pixels, title=title)

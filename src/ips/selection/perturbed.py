@@ -41,6 +41,12 @@ class _PerturbedTopK(torch.autograd.Function):
     """E[Y(s + sigma Z)], whose derivative with respect to s is E[Y(s + sigma Z) Z^T] / sigma.
 
     The indicator matrix Y of a sample has K ones; only their positions are stored.
+
+    The gradient differs from that of the authors' code in two ways. Before it is multiplied by the
+    noise, the mean over the samples is subtracted from <gradient, Y>, which reduces the variance:
+    E[Z] = 0, so the expectation stays the same up to a factor (R - 1) / R. And it has no factor K,
+    by which the authors multiply the derivative; this one is the derivative of what `forward`
+    returns.
     """
 
     @staticmethod
@@ -59,7 +65,6 @@ class _PerturbedTopK(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         positions, noise = ctx.saved_tensors
         gain = grads[0].gather(2, positions).sum(dim=1)  # (B, R): <gradient, Y of the sample>
-        # E[Z] = 0, so a constant changes only the variance; subtracting the mean reduces it.
         gain = gain - gain.mean(dim=1, keepdim=True)
         grad = torch.einsum("br,brn->bn", gain, noise) / (noise.shape[1] * ctx.sigma)
         return grad, None, None, None
