@@ -399,6 +399,7 @@ def experiment(
     part: Literal["all", "scores", "costs"] = "all",
     settings: Sequence[str] = (),
     steps: int = 4,
+    limit_gb: float = 16.0,
     console: Console | None = None,
 ) -> ExperimentResult:
     """Reproduce a table or figure of the paper; what is finished is not run again.
@@ -411,6 +412,8 @@ def experiment(
         methods: methods to run; all by default.
         part: ``scores`` trains, ``costs`` measures time and memory of a training step.
         steps: number of training steps of a measurement.
+        limit_gb: memory limit of a measurement; the costs of a DeepMIL row that would exceed it
+            are computed from smaller samples.
     """
     from ips.experiments import Plan, get_experiment, run_experiment
 
@@ -425,6 +428,7 @@ def experiment(
         scores=part != "costs" and any(arm.trains for arm in chosen.arms(scale)),
         costs=part != "scores",
         steps=steps,
+        limit_gb=limit_gb,
     )
     if not plan.scores and not plan.costs:
         raise ConfigError(f"{name}: trains no model: leave out --part scores")

@@ -247,9 +247,9 @@ def test_the_table_has_mean_deviation_and_published_numbers() -> None:
 def test_the_csv_file_is_tidy(tmp_path: Path) -> None:
     write_csv(tmp_path / "r.csv", [Result(A, 1, "majority", 0.5), Result(B, None, "step_ms", 3.0)])
     assert (tmp_path / "r.csv").read_text().splitlines() == [
-        "label,method,M,seed,name,value",
-        "IPS,ips,5,1,majority,0.5",
-        "CNN,cnn,,,step_ms,3",
+        "label,method,M,seed,name,value,source",
+        "IPS,ips,5,1,majority,0.5,measured",
+        "CNN,cnn,,,step_ms,3,measured",
     ]
 
 
@@ -276,8 +276,8 @@ def test_mistakes_give_one_sentence() -> None:
         ConfigError, match=r"--set select\.keep=3: the arms of small differ in select\.keep"
     ):
         plan(Path("x"), settings=["select.keep=3"]).arms()
-    with pytest.raises(ConfigError, match="camelyon16: there is no scale laptop, only paper"):
-        plan(Path("x"), EXPERIMENTS["camelyon16"]).arms()
+    with pytest.raises(ConfigError, match="small: there is no scale paper, only laptop"):
+        plan(Path("x"), scale="paper").arms()
 
 
 @pytest.mark.parametrize("name", ["megapixel-mnist", "memory-chunk", "traffic-signs"])

@@ -38,6 +38,14 @@ def experiment(
         int,
         Option(min=3, help="Number of training steps to measure; the first and last are ignored"),
     ] = 4,
+    limit_gb: Annotated[
+        float,
+        Option(
+            min=0,
+            help="Memory limit of a measurement: the costs of a DeepMIL row that would exceed it "
+            "are computed from smaller samples",
+        ),
+    ] = 16.0,
     out: Annotated[
         Path | None,
         Option(metavar="DIR", help="Output folder; runs/experiments/NAME-SCALE by default"),
@@ -65,6 +73,7 @@ def experiment(
             part=part,
             settings=settings or [],
             steps=steps,
+            limit_gb=limit_gb,
             console=err,
         )
     if result.files:

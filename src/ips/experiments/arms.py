@@ -8,12 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import Literal, Protocol
+
+from rich.console import Console
 
 from ips.errors import ConfigError
 
 Scale = Literal["laptop", "paper"]
 Kind = Literal["table", "table-per-run", "lines", "grid"]
+
+TABLE = "features.csv"
+"""File name of a table of feature files that an experiment writes itself."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,12 @@ class Arm:
         return dict(setting.split("=", 1) for setting in self.settings).get("method", "ips")
 
 
+class Prepare(Protocol):
+    """Writes the data of an experiment into a folder, with a table of its files, `TABLE`."""
+
+    def __call__(self, folder: Path, *, console: Console | None = None) -> None: ...
+
+
 @dataclass(frozen=True)
 class Experiment:
     """One table or figure.
@@ -57,6 +69,8 @@ class Experiment:
             score of every run as well, ``lines`` over the image size, or a ``grid`` of M and I.
         common: settings of every arm, per scale.
         seeds: default number of seeds per arm; 5 in the paper, or 1 where it varies a size.
+        patches: patches of the largest image per scale; if given, memory is drawn against N.
+        prepare: function that prepares the data, for the scales of which there is no other data.
     """
 
     name: str
@@ -66,6 +80,8 @@ class Experiment:
     kind: Kind = "table"
     common: Mapping[Scale, tuple[str, ...]] = field(default_factory=dict)
     seeds: int = 5
+    patches: Mapping[Scale, int] = field(default_factory=dict)
+    prepare: Mapping[Scale, Prepare] = field(default_factory=dict)
 
     def arms(self, scale: Scale) -> list[Arm]:
         if scale not in self.recipes:

@@ -12,7 +12,9 @@ from functools import partial
 from importlib.resources import files
 
 from ips.errors import ConfigError
+from ips.experiments import stand_in
 from ips.experiments.arms import Arm, Experiment, Scale
+from ips.experiments.drawn_slides import prepare_drawn_slides
 
 
 def get_experiment(name: str) -> Experiment:
@@ -149,8 +151,10 @@ _ALL = (
     Experiment(
         "camelyon16",
         "Table 2: metastases in whole slides",
-        {"paper": "camelyon16"},
+        {"laptop": "tissue-slides", "paper": "camelyon16"},
         partial(_read_rows, "camelyon16", _camelyon16),
+        patches={"paper": stand_in.PATCHES},
+        prepare={"laptop": prepare_drawn_slides},
     ),
     Experiment(
         "megapixel-mnist",

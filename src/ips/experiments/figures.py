@@ -6,13 +6,15 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
 
 from ips.bench.figures import COLOURS, add_axes, save_figure
 from ips.experiments.arms import Arm
-from ips.experiments.tables import EFFICIENCY, Result, values_of
+from ips.experiments.tables import EFFICIENCY, Result, is_computed, values_of
 from ips.explain.colours import INK, MUTED
 
 _TITLES = {
@@ -22,6 +24,7 @@ _TITLES = {
 }
 _UNITS = {"memory_gb": "GB", "step_ms": "ms"}
 _TITLE_SIZE = 10.5
+_NOTE: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "size": 8, "color": MUTED}
 
 
 def draw_scores(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> None:
@@ -47,8 +50,13 @@ def draw_scores(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> N
             values = _plot_values(results, arm, name)
             if values:
                 colour = COLOURS[0 if arm.method in ("ips", "ips-deepmil") else -1]
+                computed = name in EFFICIENCY and is_computed(results, arm)
+                face = "white" if computed else colour
                 axes.barh(row, fmean(values), color=colour, height=0.62, alpha=0.35)
-                axes.plot(values, [row] * len(values), "o", color=colour, ms=4, clip_on=False)
+                dots = [row] * len(values)
+                axes.plot(values, dots, "o", color=colour, mfc=face, ms=4, clip_on=False)
+                if computed:
+                    axes.annotate("computed", (max(values), row), va="center", **_NOTE)
         axes.set_ylim(len(arms) - 0.4, -0.6)
         axes.grid(visible=False, axis="y")
         axes.set_yticks(range(len(arms)), labels if number == 0 else [""] * len(arms))
@@ -79,6 +87,49 @@ def draw_lines(
         axes.set_xlabel("side of the image, px", color=MUTED, size=9)
     for number, (colour, label) in enumerate(zip(COLOURS, labels, strict=False)):
         figure.text(0.065 + 0.16 * number, 0.04, f"● {label}", color=colour, size=10)
+    save_figure(figure, path)
+
+
+def draw_memory(
+    path: Path, arms: Sequence[Arm], results: Sequence[Result], *, largest: int
+) -> None:
+    """Draw the memory column of Table 2 against N, with the paper's numbers beside ours.
+
+    A line joins the largest values of a method. Dots are measured, rings are computed from smaller
+    samples, and crosses on a dotted line are the paper's.
+
+    Args:
+        largest: N of an arm that uses all patches.
+    """
+    figure = _figure(9.0, 5.2)
+    title = "Peak memory of a training step with 16 slides"
+    axes = add_axes(figure, (0.75, 1.15, 7.9, 3.4), title=title, size=12)
+    labels = list(dict.fromkeys(arm.label for arm in arms))
+    ours: dict[str, dict[int, float]] = {label: {} for label in labels}
+    paper: dict[str, dict[int, float]] = {label: {} for label in labels}
+    for arm in arms:
+        colour, N = COLOURS[labels.index(arm.label)], _number(arm.sizes["N"]) or largest
+        if (published := arm.published.get("memory_gb")) is not None:
+            value = float(published)
+            paper[arm.label][N] = max(value, paper[arm.label].get(N, 0))
+            axes.plot(N, value, "x", color=colour, ms=7, mew=1.5, alpha=0.7)
+        for value in values_of(results, arm, "memory_gb"):
+            ours[arm.label][N] = max(value, ours[arm.label].get(N, 0))
+            face = "white" if is_computed(results, arm) else colour
+            axes.plot(N, value, "o", color=colour, mfc=face, mew=1.5, ms=6, zorder=3)
+    for number, label in enumerate(labels):
+        colour = COLOURS[number]
+        axes.plot(*zip(*sorted(ours[label].items()), strict=True), "-", color=colour, lw=2)
+        if paper[label]:
+            axes.plot(*zip(*sorted(paper[label].items()), strict=True), ":", color=colour, lw=1.5)
+        figure.text(0.083 + 0.2 * number, 0.085, f"● {label}", color=colour, size=10)
+    note = "● measured in host memory    ○ computed from smaller samples    × paper, GPU memory"
+    figure.text(0.083, 0.03, note, color=MUTED, size=9)
+    axes.set_xlim(0, 1.04 * largest)
+    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.set_xlabel("N, patches of each slide", color=MUTED, size=9)
+    axes.set_ylabel("GB", color=MUTED, size=9)
     save_figure(figure, path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,13 +13,15 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
-from ips.config import Config
+from ips.config import Config, TableConfig
 from ips.config_io import parse_config
 from ips.errors import ConfigError, IPSError
-from ips.experiments.arms import Arm, Experiment, Scale
+from ips.experiments.arms import TABLE, Arm, Experiment, Scale
 from ips.experiments.efficiency import Cost, measure_cost
-from ips.experiments.figures import draw_grid, draw_lines, draw_scores
-from ips.experiments.tables import Result, markdown, per_run, write_csv
+from ips.experiments.extrapolation import measure_or_compute
+from ips.experiments.figures import draw_grid, draw_lines, draw_memory, draw_scores
+from ips.experiments.stand_in import with_stand_in, write_stand_in
+from ips.experiments.tables import Result, markdown, per_run, values_of, write_csv
 from ips.files import write_text
 from ips.progress import print_without_terminal, progress_bar
 from ips.recipes import fit_warmup, read_recipe
@@ -26,6 +29,8 @@ from ips.training import RunFolder, evaluate, train
 
 # File in the folder of a finished run: the requested settings, before they are adapted to the data.
 _REQUESTED = "asked.json"
+# Folder of random features, for the costs of rows whose feature files are missing.
+_STAND_IN = "stand-in"
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ class Plan:
         scores: train and test.
         costs: measure time and memory of a step.
         steps: number of steps per measurement.
+        limit_gb: memory limit; costs of a row that would exceed it are computed.
     """
 
     experiment: Experiment
@@ -51,6 +57,7 @@ class Plan:
     scores: bool = True
     costs: bool = True
     steps: int = 4
+    limit_gb: float = 16.0
 
     def arms(self) -> list[Arm]:
         """The arms of the chosen methods, after a check of methods and settings."""
@@ -72,7 +79,19 @@ class Plan:
         recipe = self.experiment.recipes[self.scale]
         values = read_recipe(recipe, scale=self.scale, settings=settings)
         config = parse_config(values, source=f"{self.experiment.name}, {arm.label}")
+        if self.prepared is not None:
+            assert isinstance(config.data, TableConfig)
+            data = config.data.model_copy(update={"csv": self.prepared / TABLE})
+            config = config.model_copy(update={"data": data})
         return fit_warmup(config, settings)
+
+    @property
+    def prepared(self) -> Path | None:
+        """Folder of the data that the experiment prepares, unless the settings name other data."""
+        named = any(setting.startswith("data.csv=") for setting in self.settings)
+        if named or self.scale not in self.experiment.prepare:
+            return None
+        return self.folder.resolve() / "data"
 
     def run(self, arm: Arm, seed: int) -> Path:
         return self.folder / "runs" / arm.slug / f"seed-{seed}"
@@ -105,6 +124,8 @@ def run_experiment(plan: Plan, *, console: Console | None = None) -> ExperimentR
     if plan.scores:
         jobs += [(arm, seed) for seed in range(plan.seeds) for arm in arms if arm.trains]
     plan.folder.mkdir(parents=True, exist_ok=True)
+    if plan.prepared is not None:
+        plan.experiment.prepare[plan.scale](plan.prepared, console=console)
     failures = []
     with progress_bar(console) as progress:
         bar = progress.add_task(plan.experiment.name, total=len(jobs), note="")
@@ -129,9 +150,14 @@ def read_results(plan: Plan) -> list[Result]:
     """All results in the plan's folder that were made with the plan's settings."""
     results: list[Result] = []
     for arm in plan.experiment.arms(plan.scale):
-        if (cost := _stored_cost(plan, arm)) is not None:
+        if (stored := _stored_cost(plan, arm)) is not None:
+            cost, computed = stored
             values = asdict(cost) | {"step_ms": cost.step_ms}
-            results += [Result(arm, None, k, v) for k, v in values.items() if v is not None]
+            results += [
+                Result(arm, None, k, v, computed=computed)
+                for k, v in values.items()
+                if v is not None
+            ]
         for run in sorted(plan.run(arm, 0).parent.glob("seed-*")):
             seed = int(run.name.removeprefix("seed-"))
             if _read_json(run / _REQUESTED) == _values(plan, arm, seed):
@@ -161,18 +187,30 @@ def _train(plan: Plan, arm: Arm, seed: int, *, console: Console | None, progress
 
 
 def _measure(plan: Plan, arm: Arm) -> None:
-    if _stored_cost(plan, arm) is None:
-        cost = measure_cost(plan.config(arm, 0), steps=plan.steps)
-        path = _cost_file(plan, arm)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        conditions = {"steps": plan.steps, "config": _values(plan, arm, 0)}
-        _write_json(path, conditions | {"cost": asdict(cost)})
+    if _stored_cost(plan, arm) is not None:
+        return
+    config = _cost_config(plan, arm)
+    if config != plan.config(arm, 0):
+        write_stand_in(plan.folder / _STAND_IN)
+    measure = partial(measure_cost, steps=plan.steps)
+    cost, computed = measure_or_compute(config, measure, limit_gb=plan.limit_gb)
+    path = _cost_file(plan, arm)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    conditions = {"steps": plan.steps, "config": config.model_dump(mode="json")}
+    _write_json(path, conditions | {"cost": asdict(cost), "computed": computed})
 
 
-def _stored_cost(plan: Plan, arm: Arm) -> Cost | None:
+def _stored_cost(plan: Plan, arm: Arm) -> tuple[Cost, bool] | None:
+    """The cost of an arm, and whether it was computed instead of measured."""
     stored = _read_json(_cost_file(plan, arm)) or {}
-    same = stored.get("steps") == plan.steps and stored.get("config") == _values(plan, arm, 0)
-    return Cost(**stored["cost"]) if same else None
+    config = _cost_config(plan, arm).model_dump(mode="json")
+    if stored.get("steps") != plan.steps or stored.get("config") != config:
+        return None
+    return Cost(**stored["cost"]), stored.get("computed", False)
+
+
+def _cost_config(plan: Plan, arm: Arm) -> Config:
+    return with_stand_in(plan.config(arm, 0), plan.folder / _STAND_IN)
 
 
 def _cost_file(plan: Plan, arm: Arm) -> Path:
@@ -207,6 +245,10 @@ def _write_results(plan: Plan) -> list[Path]:
             draw_grid(figure, arms, results)
         case "table" | "table-per-run":
             draw_scores(figure, arms, results)
+    if plan.experiment.patches.get(plan.scale) and any(r.name == "memory_gb" for r in results):
+        paths.append(plan.folder / "memory.png")
+        measured = [arm for arm in arms if values_of(results, arm, "memory_gb")]
+        draw_memory(paths[-1], measured, results, largest=plan.experiment.patches[plan.scale])
     if plan.experiment.kind == "table-per-run":
         text = per_run(arms, results, "majority") + "\n" + text
     write_csv(numbers, results)

@@ -23,12 +23,14 @@ class Result:
         seed: seed of the training; None for a measurement without training.
         name: a task, or one of ``EFFICIENCY``.
         value: the number; scores are between 0 and 1.
+        computed: whether it was computed from smaller sizes instead of measured.
     """
 
     arm: Arm
     seed: int | None
     name: str
     value: float
+    computed: bool = False
 
 
 _HEADINGS = {
@@ -41,15 +43,17 @@ EFFICIENCY = tuple(_HEADINGS)
 
 
 def write_csv(path: Path, results: Sequence[Result]) -> None:
-    """Write one line per number: arm, its settings, seed, name, value."""
+    """Write one line per number: arm, its settings, seed, name, value, and how it was obtained."""
     size_names = _size_names(result.arm for result in results)
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow(["label", "method", *size_names, "seed", "name", "value"])
+    writer.writerow(["label", "method", *size_names, "seed", "name", "value", "source"])
     for r in results:
         seed = "" if r.seed is None else r.seed
         cells = [r.arm.sizes.get(key, "") for key in size_names]
-        writer.writerow([r.arm.label, r.arm.method, *cells, seed, r.name, f"{r.value:.6g}"])
+        source = "computed" if r.computed else "measured"
+        number = [r.name, f"{r.value:.6g}", source]
+        writer.writerow([r.arm.label, r.arm.method, *cells, seed, *number])
     write_text(path, text.getvalue())
 
 
@@ -59,7 +63,7 @@ def markdown(arms: Sequence[Arm], results: Sequence[Result]) -> str:
     names.sort(key=lambda name: name in EFFICIENCY)
     columns: list[Column] = []
     for name in names:
-        cells = [_cell(name, values_of(results, arm, name)) for arm in arms]
+        cells = [_cell(name, _matching(results, arm, name)) for arm in arms]
         columns += [(_HEADINGS.get(name, f"{name} [%]"), cells), *_published(arms, name)]
     return _table(arms, columns)
 
@@ -76,15 +80,26 @@ def per_run(arms: Sequence[Arm], results: Sequence[Result], task: str) -> str:
 
 def values_of(results: Sequence[Result], arm: Arm, name: str) -> list[float]:
     """All values of ``name`` that belong to an arm."""
-    return [r.value for r in results if r.name == name and r.arm == arm]
+    return [r.value for r in _matching(results, arm, name)]
 
 
-def _cell(name: str, values: Sequence[float]) -> str:
-    if not values:
+def is_computed(results: Sequence[Result], arm: Arm) -> bool:
+    """Whether the costs of an arm were computed instead of measured."""
+    return any(r.computed for r in results if r.arm == arm)
+
+
+def _matching(results: Sequence[Result], arm: Arm, name: str) -> list[Result]:
+    return [r for r in results if r.name == name and r.arm == arm]
+
+
+def _cell(name: str, results: Sequence[Result]) -> str:
+    if not results:
         return "–"
+    values = [r.value for r in results]
     mean = statistics.fmean(values)
     if name in EFFICIENCY:
-        return f"{mean:.2f}" if name == "memory_gb" else f"{mean:,.0f}"
+        text = f"{mean:.2f}" if name == "memory_gb" else f"{mean:,.0f}"
+        return f"{text} (computed)" if results[0].computed else text
     text = f"{100 * mean:.1f}"
     return text if len(values) < 2 else f"{text} ± {100 * statistics.stdev(values):.1f}"
 

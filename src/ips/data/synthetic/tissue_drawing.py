@@ -18,6 +18,9 @@ from ips.data.synthetic import tissue_parts as parts
 from ips.data.synthetic.tissue_parts import TILE, Cluster, Floats
 from ips.images.image import Pixels
 
+CLUSTERS = (2, 4)
+"""Default for the smallest and the largest number of clusters on an abnormal slide."""
+
 _COARSE, _FINE = 64, 16  # distance between the nodes of noise fields
 _SPACING = 13  # spacing of the jittered grid of nuclei
 _RAGGED = 0.08  # amount of noise at the edge of the tissue
@@ -35,10 +38,19 @@ class TissueSlide:
         side: side of the slide in pixels, a multiple of the tile.
         seed: random seed of the data set.
         number: number of the slide in the data set.
-        abnormal: whether the slide has clusters of abnormal nuclei, up to four.
+        abnormal: whether the slide has clusters of abnormal nuclei.
+        clusters: smallest and largest number of clusters on an abnormal slide.
     """
 
-    def __init__(self, side: int, *, seed: int, number: int, abnormal: bool) -> None:
+    def __init__(
+        self,
+        side: int,
+        *,
+        seed: int,
+        number: int,
+        abnormal: bool,
+        clusters: tuple[int, int] = CLUSTERS,
+    ) -> None:
         self.side = side
         self._key = seed, number
         rng = seeded_generator(*self._key)
@@ -52,7 +64,7 @@ class TissueSlide:
         self._directions = np.stack([parts.smooth_noise(rng, nodes, 5) for _ in range(4)])
         self._rough = parts.smooth_noise(rng, side // _FINE + 3, 2)
         self._offsets = rng.integers(0, 1024, (6, 2)).tolist()
-        self.clusters = self._place_clusters(rng) if abnormal else []
+        self.clusters = self._place_clusters(rng, clusters) if abnormal else []
         self._nuclei = lru_cache(maxsize=4 * (side // TILE))(self._draw_nuclei)
 
     def tile(self, column: int, row: int) -> Pixels:
@@ -92,7 +104,8 @@ class TissueSlide:
 
     def _add_nuclei(self, haematoxylin: Floats, column: int, row: int) -> None:
         """Add the nuclei of a tile and those of its neighbours that reach into it."""
-        padded = np.zeros((TILE + 4 * _REACH, TILE + 4 * _REACH), np.float32)
+        size = TILE + 4 * _REACH + 1  # one more for a centre that is rounded up
+        padded = np.zeros((size, size), np.float32)
         around = [
             self._nuclei(column + i, row + j) + (np.array([i, j, 0, 0, 0]) * TILE)
             for j in (-1, 0, 1)
@@ -141,12 +154,12 @@ class TissueSlide:
         normal = np.column_stack([at, kind, sprite * parts.SPRITES, 0.75 + 0.4 * strength])[keep]
         return np.concatenate([normal, *abnormal])
 
-    def _place_clusters(self, rng: np.random.Generator) -> list[Cluster]:
-        """Draw up to four clusters well inside the tissue, away from each other."""
+    def _place_clusters(self, rng: np.random.Generator, counts: tuple[int, int]) -> list[Cluster]:
+        """Draw clusters well inside the tissue, away from each other."""
         field = self._tissue[1:-2, 1:-2]
         deep = np.argwhere(field > np.quantile(field, 0.85))  # (n, 2) row, column of nodes
         centres: list[npt.NDArray[np.float64]] = []
-        for _ in range(int(rng.integers(2, 5))):
+        for _ in range(int(rng.integers(*counts, endpoint=True))):
             for _ in range(20):
                 centre = (deep[rng.integers(len(deep))][::-1] + rng.random(2)) * _COARSE
                 centre = np.clip(centre, 100, self.side - 100)

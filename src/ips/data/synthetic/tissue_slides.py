@@ -28,7 +28,7 @@ from ips.annotations import polygon_feature, write_geojson
 from ips.data.seeded import seeded_generator
 from ips.data.split import stratified_split
 from ips.data.synthetic.folder import Row, write_folder
-from ips.data.synthetic.tissue_drawing import TissueSlide
+from ips.data.synthetic.tissue_drawing import CLUSTERS, TissueSlide
 from ips.data.synthetic.tissue_parts import TILE, Cluster
 from ips.errors import DataError
 from ips.files import atomic_write
@@ -54,11 +54,12 @@ def write_tissue_slides(
     count: int = 60,
     side: int = 4096,
     seed: int = 0,
+    clusters: tuple[int, int] = CLUSTERS,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Draw slides, half of them with abnormal nuclei; call it again after an interruption.
 
-    A slide depends on ``side``, ``seed`` and its number only. Memory holds only one
+    A slide depends on ``side``, ``seed``, ``clusters`` and its number only. Memory holds only one
     tile and the second pyramid level, a sixteenth of the pixels.
 
     Args:
@@ -66,6 +67,7 @@ def write_tissue_slides(
         count: number of slides; a third of each class is the test split.
         side: side of a slide in pixels, a multiple of 256.
         seed: random seed of the slides.
+        clusters: smallest and largest number of clusters on a slide with abnormal nuclei.
         progress: callback that receives the number of slides done and of all slides.
     """
     folder = Path(folder)
@@ -83,16 +85,21 @@ def write_tissue_slides(
     ]
 
     def draw(number: int) -> None:
-        slide = TissueSlide(side, seed=seed, number=number, abnormal=labels[number])
+        slide = TissueSlide(
+            side, seed=seed, number=number, abnormal=labels[number], clusters=clusters
+        )
         _write(folder, slide, number)
 
+    settings: dict[str, Any] = {"version": _VERSION, "side": side, "seed": seed, "mpp": MPP}
+    if clusters != CLUSTERS:  # folders of the default number do not name it
+        settings["clusters"] = list(clusters)
     write_folder(
         folder,
         "slides",
         task="tumor",
         rows=rows,
         subfolders=("slides", "masks", "truth"),
-        settings={"version": _VERSION, "side": side, "seed": seed, "mpp": MPP},
+        settings=settings,
         draw=draw,
         progress=progress,
     )
