@@ -227,3 +227,24 @@ def test_a_wrong_ground_truth_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.geojson").write_text('{"features": [{}]}')
     with pytest.raises(DataError, match="not the ground truth"):
         load_clusters(tmp_path / "a.geojson")
+
+
+def test_the_number_of_clusters_is_a_setting(tmp_path: Path) -> None:
+    few, many = (
+        [
+            len(TissueSlide(4096, seed=0, number=n, abnormal=True, clusters=c).clusters)
+            for n in range(8)
+        ]
+        for c in ((1, 2), (2, 4))
+    )
+    assert set(few) == {1, 2}
+    assert set(many) == {2, 3, 4}
+    write_tissue_slides(tmp_path, count=2, side=SIDE, clusters=(1, 1))
+    with pytest.raises(DataError, match="choose another folder"):
+        write_tissue_slides(tmp_path, count=2, side=SIDE)
+
+
+def test_a_large_nucleus_may_end_at_the_margin_of_a_tile() -> None:
+    slide = TissueSlide(SIDE, seed=0, number=0, abnormal=True)
+    slide.clusters = [Cluster(np.array([[2 * TILE + 19.7, 1.5 * TILE, 13.9]]))]
+    assert slide.tile(1, 1).shape == (TILE, TILE, 3)
