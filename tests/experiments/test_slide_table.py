@@ -49,8 +49,8 @@ def quiet() -> Console:
 def test_slides_are_prepared_once_and_the_preparation_resumes(tmp_path: Path) -> None:
     prepare_drawn_slides(tmp_path, sizes=TINY)
     rows = read_table(tmp_path / TABLE, tasks=["tumor"])
-    assert [row.split for row in rows] == ["train"] * 4 + ["val"] * 2 + ["test"] * 2
-    for split in ("train", "val", "test"):  # half of each split is abnormal
+    assert [row.split for row in rows] == ["train"] * 4 + ["validation"] * 2 + ["test"] * 2
+    for split in ("train", "validation", "test"):  # half of each split is abnormal
         labels = [row.labels["tumor"] for row in rows if row.split == split]
         assert labels.count("1") == labels.count("0")
     assert {open_features(row.path).shape for row in rows} == {(16,)}

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ips.data.split import Split
 from ips.data.synthetic.tissue_slides import write_tissue_slides
 from ips.data.table import Row, read_table, write_csv
 from ips.experiments.arms import TABLE
@@ -97,7 +98,12 @@ def prepare_drawn_slides(
 
 def _draw(folder: Path, sizes: DrawnSlides, console: Console | None) -> list[Row]:
     """Draw the slides that are missing; return all of them with their label and split."""
-    splits = ["train"] * sizes.train + ["val"] * sizes.validation + ["test"] * sizes.test
+    counts: dict[Split, int] = {
+        "train": sizes.train,
+        "validation": sizes.validation,
+        "test": sizes.test,
+    }
+    splits = [split for split, count in counts.items() for _ in range(count)]
     with progress_bar(console) as bar:
         line = bar.add_task("drawing", total=len(splits), note="")
         write_tissue_slides(
