@@ -44,7 +44,9 @@ class MegapixelMNISTConfig(_Section):
         None, "Folder of `ips data mnist`; null for the 5,000 embedded digits"
     )
     folder: Path | None = _key(
-        None, "Folder of `ips data megapixel-mnist` to read images from; null to generate them"
+        None,
+        "Folder of `ips data megapixel-mnist`, or of the generator of the paper's authors, to read "
+        "images from; null to generate them",
     )
 
 

@@ -23,6 +23,7 @@ from ips.data import traffic_signs
 from ips.data.labels import encode_labels
 from ips.data.split import SPLIT_NUMBERS, Split, stratified_split
 from ips.data.synthetic import megapixel_mnist, road_signs
+from ips.data.synthetic.megapixel_mnist_authors import AuthorsMegapixelMNIST, is_authors_folder
 from ips.data.synthetic.megapixel_mnist_files import SavedMegapixelMNIST, has_validation
 from ips.data.table import Row, TableData, read_table
 from ips.errors import ConfigError, DataError
@@ -96,6 +97,9 @@ def _build(config: Config) -> Data:
     match config.data:
         case MegapixelMNISTConfig() as data:
             _check_labels(config, megapixel_mnist.TASKS)
+            if data.folder is not None and is_authors_folder(data.folder):
+                authors = partial(AuthorsMegapixelMNIST, data.folder, **options)
+                return Data(train=authors(split="train"), test=authors(split="test"))
             if data.folder is not None:
                 saved = partial(SavedMegapixelMNIST, data.folder, **options)
                 validation = saved(split="validation") if has_validation(data.folder) else None
