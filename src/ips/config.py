@@ -68,7 +68,10 @@ class TrafficSignsConfig(_Section):
 
     kind: Literal["traffic-signs"] = _key("traffic-signs", "Data set")
     folder: Path = _key(..., "Folder of `ips data traffic-signs`")
-    seed: int = _seed("Random seed of the augmentation")
+    validation: float = _key(
+        0.0, "Fraction of training images that is held out for validation; 0 for none", ge=0, lt=1
+    )
+    seed: int = _seed("Random seed of the augmentation, and of the choice of validation images")
     augment: bool = _key(True, "Augment training images by colour changes and translations")
     exclude: list[str] = _key([], "File names of images to leave out; the paper left out one")
 

@@ -329,6 +329,57 @@ def test_the_setting_excludes_images(folder: Path) -> None:
     assert (len(data.train), len(data.test)) == (4, 1)
 
 
+MANY = {"a": ("", 20), "b": ("VISIBLE, 120, 90, 100, 70, PROHIBITORY, 70_SIGN;", 10)}
+
+
+@pytest.fixture
+def larger(folder: Path) -> Path:
+    """A folder of 20 training images without a sign and 10 with one, and the test images."""
+    names = {f"{stem}{i}.jpg": signs for stem, (signs, n) in MANY.items() for i in range(n)}
+    lines = [f"{name}:{signs}" for name, signs in names.items()]
+    (folder / "Set1" / "annotations.txt").write_text("\n".join(lines))
+    for name in names:
+        (folder / "Set1" / name).write_bytes(jpeg(0))
+    return folder
+
+
+def stems(data: TrafficSigns) -> list[str]:
+    return [photo.path.stem for photo in data.photos]
+
+
+def test_validation_images_are_a_share_of_every_class(larger: Path) -> None:
+    whole = TrafficSigns(larger)
+    train, validation, test = (
+        TrafficSigns(larger, split=split, validation=0.2)
+        for split in ("train", "validation", "test")
+    )
+    assert sorted(stems(train) + stems(validation)) == sorted(stems(whole))
+    assert [len(train), len(validation)] == [24, 6]
+    assert sorted(stem[0] for stem in stems(validation)) == ["a"] * 4 + ["b"] * 2
+    assert stems(test) == ["night", "day"]
+    again = TrafficSigns(larger, split="validation", validation=0.2)
+    other = TrafficSigns(larger, split="validation", validation=0.2, seed=1)
+    assert stems(again) == stems(validation) != stems(other)
+    names = [photo.path.name for photo in again.photos]
+    left = TrafficSigns(larger, split="validation", validation=0.2, exclude=names)
+    assert not set(stems(left)) & set(stems(again))
+    with pytest.raises(DataError, match="validation=0: there are no validation images"):
+        TrafficSigns(larger, split="validation")
+
+
+def test_validation_is_off_unless_asked_for_and_never_augmented(larger: Path) -> None:
+    settings = [f"data.folder={larger}"]
+    values = read_recipe("traffic-signs", settings=settings)
+    assert build_data(parse_config(values, source="x")).validation is None
+    values = read_recipe("traffic-signs", settings=[*settings, "data.validation=0.1"])
+    data = build_data(parse_config(values, source="x"))
+    assert isinstance(data.train, TrafficSigns)
+    assert isinstance(data.validation, TrafficSigns)
+    assert (len(data.train), len(data.validation), len(data.test)) == (27, 3, 2)
+    assert data.train.fresh
+    assert data.validation._augmentation(0) is None
+
+
 def test_other_counts_than_the_papers_are_reported(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

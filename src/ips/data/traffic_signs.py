@@ -26,7 +26,7 @@ from torch import Tensor
 
 from ips.data.download import Progress, check_url, fetch, unpack
 from ips.data.seeded import SeededDataset, seeded_generator
-from ips.data.split import Split, check_split
+from ips.data.split import Split, check_split, stratified_split
 from ips.data.traffic_sign_annotations import NAMES as NAMES
 from ips.data.traffic_sign_annotations import NO_SIGN as NO_SIGN
 from ips.data.traffic_sign_annotations import (
@@ -55,7 +55,7 @@ ANNOTATIONS_MD5 = {
     "Set1": "9106a905a86209c95dc9b51d12f520d6",
     "Set2": "09debbc67f6cd89c1e2a2688ad1d03ca",
 }
-_SETS: dict[Split, str] = {"train": "Set1", "test": "Set2"}
+_SETS: dict[Split, str] = {"train": "Set1", "validation": "Set1", "test": "Set2"}
 
 IMAGES = {"Set1": 747, "Set2": 684}
 """Number of images of each set in the paper."""
@@ -136,14 +136,16 @@ class TrafficSigns(SeededDataset[tuple[ImagePatches, dict[str, Tensor]]]):
 
     Args:
         folder: output folder of `download_traffic_signs`.
-        split: Set1 is for training, Set2 for testing.
+        split: Set1 is for training and validation, Set2 for testing.
         patch_size: side of a patch in pixels of the resized image; 100 in the paper.
         stride: distance between patches in pixels; 100 in the paper.
         edge: whether to drop or pad patches that cross the border of the image.
-        seed: random seed of the augmentation.
+        seed: random seed of the augmentation and of the choice of validation images.
         augment: whether to jitter the colours and shift the image, differently in each epoch.
         exclude: file names of images to leave out. The paper left out one image, which shows the
             face of a pedestrian, without naming it.
+        validation: share of the images of Set1 that is held out for validation, the same of every
+            class. The paper holds out none.
     """
 
     def __init__(
@@ -157,12 +159,22 @@ class TrafficSigns(SeededDataset[tuple[ImagePatches, dict[str, Tensor]]]):
         seed: int = 0,
         augment: bool = False,
         exclude: Sequence[str] = (),
+        validation: float = 0.0,
     ) -> None:
         check_split(split)
+        if split == "validation" and not validation:
+            raise DataError(
+                "validation=0: there are no validation images, take a share such as 0.1"
+            )
         Grid(WIDTH, HEIGHT, patch=patch_size, stride=stride, edge=edge)  # report errors early
         photos = read_photos(Path(folder) / _SETS[split])
         _check_excluded(exclude, Path(folder))
-        self.photos = [photo for photo in photos if photo.path.name not in exclude]
+        photos = [photo for photo in photos if photo.path.name not in exclude]
+        if validation and split != "test":
+            labels = [photo.label for photo in photos]
+            train, held_out = stratified_split(labels, test=validation, seed=seed)
+            photos = [photos[i] for i in (train if split == "train" else held_out)]
+        self.photos = photos
         super().__init__("traffic-signs", count=len(self.photos), seed=seed, fresh=augment)
         if missing := _missing(self.photos):
             raise DataError(
@@ -223,7 +235,7 @@ def download_traffic_signs(
         fetch(folder / name, urls, md5=md5, progress=progress)
         return folder / name
 
-    for name in _SETS.values():
+    for name in IMAGES:
         get(f"{name}/annotations.txt", ANNOTATIONS_MD5[name])
         photos = read_photos(folder / name)
         if not _missing(photos):
@@ -249,7 +261,7 @@ def count_message(folder: Path) -> str | None:
 def _check_excluded(names: Sequence[str], folder: Path) -> None:
     if not names:
         return
-    annotations = [folder / name / "annotations.txt" for name in _SETS.values()]
+    annotations = [folder / name / "annotations.txt" for name in IMAGES]
     known = {image for path in annotations for image, _ in read_annotations(path)}
     if unknown := [name for name in names if name not in known]:
         raise DataError(

@@ -117,11 +117,15 @@ def _build(config: Config) -> Data:
             return replace(drawn, names=names, background=background)
         case TrafficSignsConfig() as data:
             _check_labels(config, traffic_signs.TASKS)
-            options |= {"seed": data.seed, "exclude": data.exclude}
+            options |= {"seed": data.seed, "exclude": data.exclude, "validation": data.validation}
             signs = partial(traffic_signs.TrafficSigns, data.folder, **options)
-            photos = signs(split="train", augment=data.augment)
-            names, background = {"sign": traffic_signs.NAMES}, {"sign": traffic_signs.NO_SIGN}
-            return Data(train=photos, test=signs(split="test"), names=names, background=background)
+            return Data(
+                train=signs(split="train", augment=data.augment),
+                validation=signs(split="validation") if data.validation else None,
+                test=signs(split="test"),
+                names={"sign": traffic_signs.NAMES},
+                background={"sign": traffic_signs.NO_SIGN},
+            )
         case TableConfig() as data:
             return _table(data, config)
 
