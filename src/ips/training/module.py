@@ -177,6 +177,19 @@ class Learner(BaseLearner):
             optimizer, lambda step: learning_rate_factor(step, warmup=warmup, total=total)
         )
 
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Limit the gradient without the patch-level head, which must not change the model."""
+        if gradient_clip_val is not None:
+            head = () if self.net.readout is None else self.net.readout.parameters()
+            ids = {id(weight) for weight in head}
+            weights = [weight for weight in self.net.parameters() if id(weight) not in ids]
+            nn.utils.clip_grad_norm_(weights, gradient_clip_val)
+
     def _new_metrics(self) -> dict[str, Metric]:
         return {name: task.metric().to(self.device) for name, task in self.tasks.items()}
 
