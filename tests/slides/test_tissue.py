@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from ips.errors import ConfigError, ImageError
 from ips.images import open_image
-from ips.slides.coords import Resolution
+from ips.slides.coords import Resolution, slide_patches
 from ips.slides.tissue import GREEN, find_tissue, tissue_path
 from ips.slides.tissue_file import load_tissue
 
@@ -82,3 +83,22 @@ def test_the_thumbnail_outlines_tissue_and_fades_the_rest(
     inside = np.s_[100:300, 200:420]
     assert np.array_equal(drawn[inside], pixels[inside])
     assert (drawn[:60] > pixels[:60]).all()
+
+
+def test_patches_that_cross_the_border_are_kept_on_request(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    slide = rng.integers(240, 245, (160, 200, 3), dtype=np.uint8)
+    slide[100:, 150:] = rng.integers(60, 210, (60, 50, 3))  # in the lower right corner
+    tifffile.imwrite(tmp_path / "a.tif", slide, photometric="rgb", tile=(64, 64))
+    corners: dict[str, set[tuple[int, int]]] = {}
+    edges: tuple[Literal["drop", "pad"], ...] = ("drop", "pad")
+    for edge in edges:
+        out = tmp_path / edge
+        find_tissue([tmp_path / "a.tif"], out=out, resolution=PATCH, edge=edge)
+        patches = slide_patches(tmp_path / "a.tif", resolution=Resolution(), coords=out)
+        corners[edge] = {(x, y) for x, y in patches.coords.tolist()}
+        assert patches.read([len(patches) - 1]).shape == (1, 3, 64, 64)
+    assert corners["drop"] == {(128, 64)}
+    assert corners["pad"] == {(128, 64), (192, 64), (128, 128), (192, 128)}
+    with pytest.raises(ConfigError, match="--edge pad: give another output folder"):
+        find_tissue([tmp_path / "a.tif"], out=tmp_path / "pad", resolution=PATCH)

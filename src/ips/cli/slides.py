@@ -39,6 +39,10 @@ def tissue(
             "at most 16 and at least 16 pixels per patch side"
         ),
     ] = None,
+    edge: Annotated[
+        Literal["drop", "pad"],
+        Option(help="Patches that cross the slide's border: drop, or pad with background"),
+    ] = "drop",
     skip_errors: options.SkipErrors = False,
 ) -> None:
     """Find the patches of slides that contain tissue, and draw them for you to check.
@@ -54,6 +58,7 @@ def tissue(
             out=out,
             resolution=Resolution(patch_size, level, mpp, magnification),
             tissue_level=tissue_level,
+            edge=edge,
             skip_errors=skip_errors,
             console=err,
         )

@@ -17,7 +17,7 @@ import numpy as np
 from ips.errors import PatchError
 from ips.images import Image, downsample_for, open_image
 from ips.images.resolution import TOLERANCE
-from ips.patches import Coords, ImagePatches
+from ips.patches import Coords, Edge, ImagePatches
 
 _PATCH_SIZE = 256  # of the paper
 
@@ -54,7 +54,11 @@ class Resolution:
 
 
 def slide_patches(
-    path: str | Path, *, resolution: Resolution, coords: str | Path | None = None
+    path: str | Path,
+    *,
+    resolution: Resolution,
+    coords: str | Path | None = None,
+    edge: Edge = "drop",
 ) -> ImagePatches:
     """Open the patches of a slide.
 
@@ -63,12 +67,15 @@ def slide_patches(
         resolution: how to cut patches; 256 px at level 0 by default.
         coords: folder with a coordinate file for the slide; the whole grid by default. If the file
             stores the patch size, ``resolution`` must agree with it or be left empty.
+        edge: of the whole grid, ``drop`` patches that leave the slide, or ``pad`` them with
+            background.
     """
     path = Path(path)
     image = open_image(path)
     size = resolution.patch_size or _PATCH_SIZE
     if coords is None:
-        return ImagePatches(image, patch_size=size, downsample=resolution.downsample(image))
+        downsample = resolution.downsample(image)
+        return ImagePatches(image, patch_size=size, downsample=downsample, edge=edge)
     file = _coords_file(Path(coords), path.stem)
     corners, attributes = _read_coords(file)
     if not len(corners):

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ips.errors import ConfigError, ImageError, PatchError
 from ips.files import atomic_write
-from ips.patches import ImagePatches
+from ips.patches import Edge, ImagePatches
 from ips.patches.tissue import Progress, Tissue, tissue_patches
 from ips.progress import progress_bar
 from ips.slides.coords import Resolution, slide_patches
@@ -43,6 +43,7 @@ def find_tissue(
     out: str | Path,
     resolution: Resolution | None = None,
     tissue_level: int | None = None,
+    edge: Edge = "drop",
     skip_errors: bool = False,
     console: Console | None = None,
 ) -> list[SlideTissue]:
@@ -56,6 +57,8 @@ def find_tissue(
         resolution: patch size and resolution to read at; 256 px at level 0 by default.
         tissue_level: pyramid level to search for tissue; by default a coarse one, see
             :func:`ips.patches.tissue.tissue_level`.
+        edge: ``drop`` patches that leave the slide, or ``pad`` them with background, as the paper's
+            authors do.
         skip_errors: continue after a slide that cannot be read.
         console: console for the progress bar.
     """
@@ -69,7 +72,8 @@ def find_tissue(
                 bar.update(line, note=f"{name} {done / total:.0%}")
 
             try:
-                with slide_patches(slide, resolution=resolution or Resolution()) as patches:
+                grid = slide_patches(slide, resolution=resolution or Resolution(), edge=edge)
+                with grid as patches:
                     found = _find(patches, slide.stem, Path(out), tissue_level, report)
                     kept, total = len(found.kept), len(found.patches)
                     results.append(SlideTissue(slide, kept, total, found.reason or ""))
@@ -116,8 +120,8 @@ def _find(
         if not same or level not in (None, stored.level):
             raise ConfigError(
                 f"{target} was made for patches of {before.patch_size} px, {before.downsample:g} "
-                f"px of the slide each, with tissue at level {stored.level}: give another "
-                "output folder, or the same settings"
+                f"px of the slide each, with tissue at level {stored.level} and --edge "
+                f"{before.grid.edge}: give another output folder, or the same settings"
             )
         return stored
     found = tissue_patches(patches, level=level, progress=progress)
