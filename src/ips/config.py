@@ -129,6 +129,11 @@ class EncoderConfig(_Section):
     )
     stages: int = _key(4, "Number of stages of a ResNet", ge=1, le=4)
     width: int = _key(64, "Number of channels of the first stage of a ResNet", ge=1)
+    start: Literal["kaiming", "authors"] = _key(
+        "kaiming",
+        "Initial first layer of a ResNet for images that are not RGB: kaiming, as in the other "
+        "layers, or authors (as in the authors' code)",
+    )
     norm: bool = _key(False, "BatchNorm of the embedding, which helps small networks to train")
     pool: Literal["mean", "max"] = _key(
         "mean", "Pooling of a ResNet, mean or max; max suits small objects in mostly empty patches"
@@ -184,6 +189,10 @@ class AggregateConfig(_Section):
     heads: int = _key(8, "Number of attention heads", ge=1)
     inner: int | None = _key(
         None, "Hidden size of the transformer's MLP; null for 4 x embedding size", ge=1
+    )
+    start: Literal["xavier", "authors"] = _key(
+        "xavier",
+        "Initial projections of the cross-attention: xavier, or authors (as in the authors' code)",
     )
     dropout: float = _key(0.1, "Dropout of the transformer", ge=0, lt=1)
     attention_dropout: float = _key(0.1, "Dropout of the attention weights", ge=0, lt=1)

@@ -109,6 +109,22 @@ def test_arms_include_the_exceptions_of_the_paper() -> None:
         assert config.aggregate.hidden == 1024
 
 
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_weights_start_as_the_authors_at_the_scale_of_the_paper(name: str) -> None:
+    for scale in EXPERIMENTS[name].recipes:
+        whole = Plan(EXPERIMENTS[name], scale, seeds=1, folder=Path("x"))
+        starts = {whole.config(arm, 0).aggregate.start for arm in whole.arms()}
+        assert starts == {"authors" if scale == "paper" else "xavier"}
+
+
+def test_the_small_cnn_sees_a_third(tmp_path: Path) -> None:
+    arms = Plan(EXPERIMENTS["megapixel-mnist"], "paper", seeds=1, folder=tmp_path).arms()
+    small = [arm for arm in arms if arm.label == "CNN 0.3x"]
+    assert [setting for setting in small[0].settings if "cnn.scale" in setting] == [
+        f"cnn.scale={1 / 3}"
+    ]
+
+
 def test_an_interrupted_experiment_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Path] = []
 

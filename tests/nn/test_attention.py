@@ -162,3 +162,18 @@ def test_returned_attention_is_before_dropout() -> None:
 def test_heads_that_do_not_divide_the_embedding_are_an_error(heads: int) -> None:
     with pytest.raises(ConfigError, match=f"heads={heads} .* {D}"):
         CrossAttentionTransformer(D, tokens=1, heads=heads)
+
+
+def test_the_authors_start_is_smaller_than_xaviers() -> None:
+    """Projections are uniform in ±sqrt(1 / D) or ±sqrt(3 / D), queries in ±sqrt(1 / D_k)."""
+    D = 256
+    for start, bound in (("authors", D**-0.5), ("xavier", (3 / D) ** 0.5)):
+        torch.manual_seed(0)
+        model = CrossAttentionTransformer(D, tokens=4, heads=H, start=start)  # type: ignore[arg-type]
+        part = model.attention
+        for projection in (part.query, part.key, part.value, part.out):
+            weight = projection.weight.detach()
+            assert 0.99 * bound < float(weight.abs().max()) <= bound * (1 + 1e-6)
+            assert float(weight.std()) == pytest.approx(bound / 3**0.5, rel=0.02)
+        queries = model.q.detach().abs().max() * (D // H) ** 0.5
+        assert 0.99 < float(queries) <= 1 + 1e-6

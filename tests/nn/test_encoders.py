@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -170,3 +171,16 @@ def test_feature_projector_is_norm_linear_batch_norm_relu() -> None:
 def test_feature_projector_has_the_papers_sizes() -> None:
     encoder = FeatureProjector()
     assert (encoder.patch_shape, encoder.dim) == ((2048,), 512)
+
+
+def test_the_authors_start_replaces_the_first_layer_of_grey_images_alone() -> None:
+    def first(channels: int, **options: Any) -> Tensor:
+        torch.manual_seed(0)
+        return resnet18(stages=1, channels=channels, **options).conv1.weight.detach()
+
+    grey = first(1, start="authors")
+    assert (
+        0.98 / 7 < float(grey.abs().max()) <= 1.000001 / 7
+    )  # uniform, one channel and a 7 x 7 kernel
+    assert float(first(1).std()) == pytest.approx((2 / (64 * 49)) ** 0.5, rel=0.05)
+    assert torch.equal(first(3, start="authors"), first(3))

@@ -49,6 +49,7 @@ def build_encoder(
     width: int = 64,
     norm: bool = False,
     pool: Literal["mean", "max"] = "mean",
+    start: Literal["kaiming", "authors"] = "kaiming",
     dim: int = 512,
 ) -> BuiltEncoder:
     """Build an encoder and load its weights.
@@ -59,7 +60,7 @@ def build_encoder(
         weights: a file; ``imagenet``; ``hub:OWNER/REPO``; or ``none`` for an untrained network. By
             default a ResNet is untrained and a timm or hub model has its own pretrained weights.
         inputs: channels of an image, or features of a stored patch.
-        stages, width, norm, pool: of a ResNet, see `ips.nn.ResNet`.
+        stages, width, norm, pool, start: of a ResNet, see `ips.nn.ResNet`.
         dim: embedding size of the projector.
 
     Raises:
@@ -78,7 +79,8 @@ def build_encoder(
     if name not in ENCODERS:
         known = ", ".join([*ENCODERS, PROJECTOR, "timm:NAME", "hub:OWNER/REPO"])
         raise ConfigError(f"there is no encoder {name}: choose one of {known}")
-    net = ENCODERS[name](stages=stages, width=width, channels=inputs, norm=norm, pool=pool)
+    options: dict[str, Any] = {"stages": stages, "width": width, "norm": norm, "pool": pool}
+    net = ENCODERS[name](channels=inputs, start=start, **options)
     if weights is not None and weights != UNTRAINED:
         load_weights(net, weights)
     return BuiltEncoder(net, inputs, net.dim, *normalisation(weights))

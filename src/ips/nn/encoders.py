@@ -89,6 +89,8 @@ class ResNet(nn.Module):
             sqrt(D / 2), which is far above the embeddings of an untrained small network.
         pool: pooling over the last feature map: ``mean`` as usual, or ``max``, with which a small
             object in an otherwise empty patch counts in full.
+        start: initial first layer: ``kaiming`` as in all other layers, or ``authors``: where images
+            are not RGB, the authors' code replaces the layer by one with PyTorch's default.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class ResNet(nn.Module):
         channels: int = 3,
         norm: bool = False,
         pool: Literal["mean", "max"] = "mean",
+        start: Literal["kaiming", "authors"] = "kaiming",
     ) -> None:
         super().__init__()
         if not 1 <= stages <= 4:
@@ -126,6 +129,8 @@ class ResNet(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        if start == "authors" and channels != 3:
+            self.conv1.reset_parameters()
 
     def forward(self, x: Tensor) -> Tensor:
         """``(n, C, h, w)`` to ``(n, D)``."""

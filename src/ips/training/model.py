@@ -114,6 +114,7 @@ def _aggregator(config: Config, dim: int) -> Aggregator:
         tokens=len(config.tasks),
         heads=aggregate.heads,
         inner=aggregate.inner,
+        start=aggregate.start,
         dropout=aggregate.dropout,
         attention_dropout=aggregate.attention_dropout,
     )
@@ -168,6 +169,7 @@ def _encoder(
         stages=stages or encoder.stages,
         width=encoder.width,
         norm=encoder.norm and not plain,
+        start=encoder.start,
         pool=encoder.pool,
         dim=encoder.dim,
     )
