@@ -177,6 +177,11 @@ class SelectConfig(_Section):
     )
     skip_blank: bool = _key(False, "Skip patches of a single colour; not for dps and cnn")
     compile: bool = _key(False, "Compile the selection pass, which is faster on a GPU")
+    micro_batch: Literal["fixed", "chunk"] = _key(
+        "fixed",
+        "Patches embedded at a time in selection: a fixed number that suits the device, or chunk, "
+        "I of every image of the batch, as in the paper; both select the same patches",
+    )
 
 
 class AggregateConfig(_Section):

@@ -85,6 +85,35 @@ def test_three_loads_give_the_same_selection_patches_and_loss(
 
 
 @pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("kind", [memory, on_demand])
+def test_a_chunk_of_every_image_can_be_embedded_at_once(
+    load: Load, kind: Callable[..., Any]
+) -> None:
+    model = build(position=True)
+    sources = [kind(n, seed=n) for n in (90, 2, 70, 50)]  # lazy loading needs more than one run
+    expected = model.select(sources, load=load)
+    model.micro_batch = "chunk"
+    sizes: list[int] = []
+    model.encoder.register_forward_hook(lambda _module, given, _out: sizes.append(len(given[0])))
+    assert_same(model.select(sources, load=load).selection, expected.selection)
+    together = 1 if load == "sequential" else len(sources)
+    assert max(sizes) == together * CHUNK
+
+
+def test_equal_patches_of_a_chunk_are_embedded_each() -> None:
+    model = build(micro_batch="chunk")
+    count = 0
+
+    def add(_module: nn.Module, given: tuple[Tensor, ...], _out: Tensor) -> None:
+        nonlocal count
+        count += len(given[0])
+
+    model.encoder.register_forward_hook(add)
+    model.select([MemoryPatches(pixels(1).expand(12, -1, -1, -1))])
+    assert count == 12
+
+
+@pytest.mark.parametrize("load", LOADS)
 def test_few_patches_are_all_kept_without_padding(load: Load) -> None:
     sources = [memory(2), memory(3, seed=1)]
     chosen, embedded = (build().select(sources, load=load, embeddings=e) for e in (False, True))

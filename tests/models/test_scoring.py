@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ips.models import ScoreTable
-from ips.models.scoring import unscored_blocks
+from ips.models.scoring import lazy_runs, unscored_blocks
 from ips.nn.embedding import micro_batch
 from ips.patches import MemoryPatches, PatchSource
 
@@ -129,3 +129,27 @@ def test_stored_patches_come_one_micro_batch_at_a_time() -> None:
     stored: list[PatchSource] = [Stored(i) for i in images]
     groups = list(unscored_blocks(stored, tables(images), CPU, skip_blank=False))
     assert [[len(block.indices) for block in blocks] for blocks in groups] == [[SIZE]] * 6
+
+
+def test_few_stored_patches_are_joined_across_images_to_one_micro_batch() -> None:
+    images = [image(SIZE // 2, seed=seed, blank=0) for seed in range(5)]
+    stored: list[PatchSource] = [Stored(i) for i in images]
+    groups = list(unscored_blocks(stored, tables(images), CPU, skip_blank=False))
+    assert [[block.image for block in blocks] for blocks in groups] == [[0, 1], [2, 3], [4]]
+
+
+def test_a_micro_batch_of_another_size() -> None:
+    images = [image(6, seed=seed, blank=0) for seed in range(2)]
+    stored: list[PatchSource] = [Stored(i) for i in images]
+    groups = list(unscored_blocks(stored, tables(images), CPU, skip_blank=False, size=4))
+    assert [[len(block.indices) for block in blocks] for blocks in groups] == [[4], [2, 4], [2]]
+
+
+def test_lazy_loading_scores_small_images_together_and_large_ones_alone() -> None:
+    def runs(*counts: int) -> list[tuple[int, int]]:
+        sources = [Stored(image(count, seed=0)) for count in counts]
+        return [(run.start, run.stop) for run in lazy_runs(sources, CPU)]
+
+    assert runs(5, 5, 5) == [(0, 3)]
+    assert runs(16 * SIZE, 16 * SIZE, 5, 5) == [(0, 1), (1, 2), (2, 4)]
+    assert runs(5, 16 * SIZE, 5) == [(0, 2), (2, 3)]

@@ -80,18 +80,20 @@ class Prediction:
     patches: int
 
 
-def join(images: Sequence[Selected]) -> Selected:
-    """Join the results of single images into one batch."""
-
-    def rows(name: str) -> Tensor:
-        return pad([getattr(image.selection, name)[0] for image in images])[0]
+def join(parts: Sequence[Selected]) -> Selected:
+    """Join the results of parts of a batch."""
+    if len(parts) == 1:
+        return parts[0]
 
     def padded(tensors: Sequence[Tensor | None]) -> Tensor | None:
-        present = [tensor[0] for tensor in tensors if tensor is not None]
+        present = [row for tensor in tensors if tensor is not None for row in tensor]
         return pad(present)[0] if present else None
+
+    def rows(name: str) -> Tensor:
+        return pad([row for part in parts for row in getattr(part.selection, name)])[0]
 
     return Selected(
         selection=Selection(rows("indices"), rows("mask"), rows("scores")),
-        patches=padded([image.patches for image in images]),
-        embeddings=padded([image.embeddings for image in images]),
+        patches=padded([part.patches for part in parts]),
+        embeddings=padded([part.embeddings for part in parts]),
     )

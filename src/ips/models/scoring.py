@@ -81,54 +81,76 @@ class Block:
     patches: Tensor
 
 
+def lazy_runs(
+    sources: Sequence[PatchSource], device: torch.device, *, size: int | None = None
+) -> Iterator[slice]:
+    """Split a batch into runs of images to score together with lazy loading.
+
+    A run has enough patches to fill many micro-batches across its images. It is not always the
+    whole batch, because its files are open at the same time. ``size`` as in `unscored_blocks`.
+    """
+    start = count = 0
+    for end, source in enumerate(sources, start=1):
+        count += len(source)
+        full = _MICRO_BATCHES * (size or micro_batch(source.shape, device))
+        if count >= full or end == len(sources):
+            yield slice(start, end)
+            start, count = end, 0
+
+
 def unscored_blocks(
     sources: Sequence[PatchSource],
     tables: Sequence[ScoreTable],
     device: torch.device,
     *,
     skip_blank: bool,
+    size: int | None = None,
 ) -> Iterator[list[Block]]:
     """Read the patches that are missing from the tables; yield blocks to embed together.
 
-    Patches in memory are grouped across images to fill the micro-batches. Patches that have to be
-    read come one micro-batch at a time. With ``skip_blank``, patches of one colour are marked as
-    skipped in the table instead.
+    Blocks are grouped across images to fill micro-batches: many of them if the patches are on the
+    device already, otherwise one. With ``skip_blank``, patches of one colour are marked as skipped
+    in the table instead. ``size`` is the number of patches of a micro-batch, by default that of
+    `ips.nn.embedding.micro_batch`.
     """
     group: list[Block] = []
-    size = 0
+    count = 0
     for image, (source, table) in enumerate(zip(sources, tables, strict=True)):
-        for indices, patches in _read(source, table.missing(), device):
+        block = size or micro_batch(source.shape, device)
+        block *= _MICRO_BATCHES if _on_device(source, device) else 1
+        for indices, patches in _read(source, table.missing(), device, size=block):
             if skip_blank:
                 skipped = blank(patches)
                 patches, skipped = patches[~skipped], skipped.cpu()
-                count = int(skipped.sum())
-                if count:
-                    nothing = table.logits.new_full((count, table.logits.shape[1]), -torch.inf)
+                blanks = int(skipped.sum())
+                if blanks:
+                    nothing = table.logits.new_full((blanks, table.logits.shape[1]), -torch.inf)
                     table.put(indices[skipped], nothing)
                     indices = indices[~skipped]
             group.append(Block(image, indices, patches))
-            size += len(indices)
-            full = _MICRO_BATCHES * micro_batch(source.shape, device)
-            if source.patches is None or size >= full:
+            count += len(indices)
+            if count >= block:
                 yield group
-                group, size = [], 0
+                group, count = [], 0
     if group:
         yield group
 
 
+def _on_device(source: PatchSource, device: torch.device) -> bool:
+    return source.patches is not None and source.patches.device.type == device.type
+
+
 def _read(
-    source: PatchSource, missing: Tensor, device: torch.device
+    source: PatchSource, missing: Tensor, device: torch.device, *, size: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    size = micro_batch(source.shape, device)
-    if source.patches is None:
+    if source.patches is None or not _on_device(source, device):
         yield from prefetch(source, missing, size=size, device=device)
         return
-    for start in range(0, len(missing), _MICRO_BATCHES * size):
-        indices = missing[start : start + _MICRO_BATCHES * size]
+    for start in range(0, len(missing), size):
+        indices = missing[start : start + size]
         first, end = int(indices[0]), int(indices[-1]) + 1
         adjacent = end - first == len(indices)  # a slice needs no copy
-        rows = slice(first, end) if adjacent else indices.to(source.patches.device)
-        yield indices, source.patches[rows].to(device)
+        yield indices, source.patches[slice(first, end) if adjacent else indices.to(device)]
 
 
 class Shortlist:

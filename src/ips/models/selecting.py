@@ -8,7 +8,8 @@ This file has the two steps of Algorithm 1; the choice of patches by score is in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal
 from zlib import crc32
 
 import torch
@@ -19,7 +20,7 @@ from ips.errors import ConfigError
 from ips.models.checks import check_scores
 from ips.models.net import Load, Net, Sources, Tables
 from ips.models.outputs import Output, Selected, join
-from ips.models.scoring import ScoreTable, Shortlist, unscored_blocks
+from ips.models.scoring import ScoreTable, Shortlist, lazy_runs, unscored_blocks
 from ips.nn import Aggregator, Head, PatchReadout, evaluating
 from ips.nn.embedding import EmbeddingPass, SelectionEncoder, joined
 from ips.patches import MemoryPatches, PatchSource, in_memory, pad
@@ -45,6 +46,8 @@ class SelectingNet(Net):
         skip_blank: ignore patches of a single colour. Otherwise they can take most of the M places
             if most of an image is empty.
         compile: compile the encoder for the select step.
+        micro_batch: patches embedded at a time in the select step: a ``fixed`` number that suits
+            the device, or a ``chunk``, I patches of every image (B·I), as in the paper.
         position, readout, mean, std, slice_size: see `Net`.
     """
 
@@ -59,6 +62,7 @@ class SelectingNet(Net):
         mode: Mode = "iterative",
         skip_blank: bool = False,
         compile: bool = False,
+        micro_batch: Literal["fixed", "chunk"] = "fixed",
         position: bool = False,
         readout: PatchReadout | None = None,
         mean: Sequence[float] = (0.0,),
@@ -78,6 +82,7 @@ class SelectingNet(Net):
             raise ConfigError(f"mode={mode!r}: expected one of {', '.join(selection.MODES)}")
         self.aggregator = aggregator
         self.keep, self.chunk, self.mode, self.skip_blank = keep, chunk, mode, skip_blank
+        self.micro_batch = micro_batch
         self.scores_all_patches = mode != "random"
         self.needs_scoring = self.scores_all_patches or skip_blank
         if not self.scores_all_patches:
@@ -125,18 +130,21 @@ class SelectingNet(Net):
         """
         self._check(sources, load)
         with evaluating(self):
-            embed = self._fast.begin(self.encoder)
-            if load == "eager":
-                tables = tables or [self.empty_table(source) for source in sources]
-                loaded = self.preload(sources)
-                return self._select(loaded, tables, embed, seed=seed, embeddings=embeddings)
-            images = []
-            for b, source in enumerate(sources):
-                table = tables[b] if tables else self.empty_table(source)
-                one = self._load(source) if load == "sequential" else source
-                images.append(self._select([one], [table], embed, seed=seed, embeddings=embeddings))
-                source.close()  # or the whole batch would keep its caches of tiles
-            return join(images)
+            at_once = 1 if load == "sequential" else len(sources)  # images scored together
+            size = at_once * self.chunk if self.micro_batch == "chunk" else None
+            embed = self._fast.begin(self.encoder, size=size)
+            runs: Iterable[slice] = (slice(b, b + at_once) for b in range(0, len(sources), at_once))
+            if load == "lazy":
+                runs = lazy_runs(sources, self.device, size=size)
+            parts = []
+            for run in runs:
+                part = sources[run] if load == "lazy" else self.preload(sources[run])
+                scores = tables[run] if tables else [self.empty_table(source) for source in part]
+                parts.append(self._select(part, scores, embed, seed=seed, embeddings=embeddings))
+                if load != "eager":
+                    for source in sources[run]:
+                        source.close()  # or the whole batch would keep its caches of tiles
+            return join(parts)
 
     def _select(
         self,
@@ -177,7 +185,10 @@ class SelectingNet(Net):
     ) -> None:
         """Fill the tables with logits; keep only a short list of the embeddings."""
         score = self.scorer() if self.scores_all_patches else None
-        for blocks in unscored_blocks(sources, tables, self.device, skip_blank=self.skip_blank):
+        unscored = unscored_blocks(
+            sources, tables, self.device, skip_blank=self.skip_blank, size=embed.size
+        )
+        for blocks in unscored:
             patches = joined([block.patches for block in blocks])  # (n, ...)
             logits = torch.zeros(len(patches), self.channels, device=self.device)
             x = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -39,15 +40,19 @@ class SelectionEncoder:
         self._run: Callable[[Tensor], Tensor] | None = None
         self._unchecked: nn.Module | None = None  # the encoder, until its copy has been compared
 
-    def begin(self, encoder: nn.Module) -> EmbeddingPass:
-        """Start a pass with the current weights of the encoder, which is in evaluation mode."""
+    def begin(self, encoder: nn.Module, *, size: int | None = None) -> EmbeddingPass:
+        """Start a pass with the current weights of the encoder, which is in evaluation mode.
+
+        With ``size``, that many patches are embedded at a time, and equal ones each for itself. By
+        default it is a number that suits the device.
+        """
         modules = [has_hooks(encoder), *(id(part) for part in encoder.modules())]
         if modules != self._modules:
             self._fold(encoder)
             self._modules = modules
         if self._folded is not None:
             self._folded.refresh()
-        return EmbeddingPass(self._encode)
+        return EmbeddingPass(partial(self._encode, size=size), size=size)
 
     def _fold(self, encoder: nn.Module) -> None:
         try:
@@ -77,10 +82,10 @@ class SelectionEncoder:
             if not difference <= 0.05 * expected.norm():
                 self._use_as_is(encoder)
 
-    def _encode(self, patches: Tensor) -> Tensor:
+    def _encode(self, patches: Tensor, size: int | None) -> Tensor:
         """Embed ``(n, ...)`` patches in micro-batches as ``(n, D)``."""
         assert self._run is not None
-        size = micro_batch(patches.shape[1:], patches.device)
+        size = size or micro_batch(patches.shape[1:], patches.device)
         step = max(size // 8, 1)
         done = []
         for part in patches.split(size):
@@ -96,17 +101,21 @@ class SelectionEncoder:
 
 
 class EmbeddingPass:
-    """Embeds block after block of an image or batch; equal patches once, if there are many."""
+    """Embeds block after block of an image or batch; equal patches once, if there are many.
 
-    def __init__(self, encode: Callable[[Tensor], Tensor]) -> None:
-        self._encode = encode
+    Attributes:
+        size: number of patches to embed at a time, if it was given to `SelectionEncoder.begin`.
+    """
+
+    def __init__(self, encode: Callable[[Tensor], Tensor], *, size: int | None) -> None:
+        self._encode, self.size = encode, size
         self._seen = self._embedded = 0
         self._known: tuple[Tensor, Tensor] | None = None  # patches, embeddings
 
     def __call__(self, patches: Tensor) -> Tensor:
         """Embed ``(n, ...)`` patches as ``(n, D)``."""
         worthwhile = self._seen < PROBE or self._embedded < 0.9 * self._seen
-        if patches.dtype != torch.uint8 or not worthwhile:
+        if self.size is not None or patches.dtype != torch.uint8 or not worthwhile:
             return self._encode(patches)
         known = 0 if self._known is None else len(self._known[0])
         if self._known is not None:

@@ -101,6 +101,7 @@ def build_model(config: Config) -> Net:
         mode="random" if config.method in _RANDOM else select.mode,
         skip_blank=select.skip_blank,
         compile=select.compile,
+        micro_batch=select.micro_batch,
         **common,
     )
 
