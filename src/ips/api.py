@@ -398,7 +398,7 @@ def experiment(
     methods: Sequence[str] = (),
     part: Literal["all", "scores", "costs"] = "all",
     settings: Sequence[str] = (),
-    steps: int = 4,
+    steps: int | Literal["epoch"] = 4,
     limit_gb: float = 16.0,
     console: Console | None = None,
 ) -> ExperimentResult:
@@ -411,7 +411,8 @@ def experiment(
         seeds: number of trainings of each row; as in the paper by default.
         methods: methods to run; all by default.
         part: ``scores`` trains, ``costs`` measures time and memory of a training step.
-        steps: number of training steps of a measurement.
+        steps: number of training steps of a measurement, or ``epoch`` for a whole epoch, as in the
+            paper.
         limit_gb: memory limit of a measurement; the costs of a DeepMIL row that would exceed it
             are computed from smaller samples.
     """

@@ -21,3 +21,10 @@ def test_an_experiment_prints_its_table_and_names_its_files(tmp_path: Path) -> N
     assert done.code == 0, done.err
     assert (tmp_path / "table.md").read_text().strip() in done.err
     assert str(tmp_path / "results.csv") in done.err
+
+
+def test_the_number_of_steps_is_checked(tmp_path: Path) -> None:
+    for steps in ("2", "all"):
+        done = Outcome("experiment", "memory-chunk", "--steps", steps, "--out", tmp_path)
+        assert done.code == 2
+        assert "neither epoch nor a number of at least 3" in " ".join(done.err.split())

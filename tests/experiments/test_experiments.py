@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,19 @@ import pytest
 import torch
 from rich.console import Console
 
+from ips.bench.timing import Clock
 from ips.config import METHODS, Config
+from ips.data.synthetic.scene import ScenePatches
 from ips.errors import ConfigError, IPSError
-from ips.experiments import EXPERIMENTS, Plan, get_experiment, run_experiment
+from ips.experiments import EXPERIMENTS, Plan, efficiency, get_experiment, run_experiment
 from ips.experiments import runner as module
 from ips.experiments.arms import Arm, Experiment
 from ips.experiments.efficiency import Cost, measure_here, without_downloads
 from ips.experiments.figures import draw_grid, draw_lines, draw_scores
 from ips.experiments.runner import read_results
 from ips.experiments.tables import Result, markdown, per_run, write_csv
-from ips.patches import PatchSource
+from ips.patches import MemoryPatches, PatchSource
+from ips.recipes import read_recipe
 from ips.training import RunFolder, build_data, build_model, resolve, train
 
 TINY = [
@@ -208,6 +212,69 @@ def test_costs_are_measured_without_training() -> None:
     assert cost.rest_ms > 0
     assert cost.select_ms is not None
     assert cost.select_ms > 0
+
+
+@pytest.mark.parametrize(
+    ("method", "load"),
+    [("ips", "eager"), ("ips", "sequential"), ("ips", "lazy"), ("cnn", "eager"), ("dps", "eager")],
+)
+def test_images_are_in_memory_before_the_clock_starts(
+    method: str, load: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+
+    class Ticking(Clock):
+        def __init__(self, device: torch.device) -> None:
+            events.append("start")
+            super().__init__(device)
+
+        def lap(self) -> float:
+            events.append("lap")
+            return super().lap()
+
+    def recorded(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            events.append("read")
+            return function(*args, **options)
+
+        return call
+
+    monkeypatch.setattr(efficiency, "Clock", Ticking)
+    monkeypatch.setattr(ScenePatches, "read", recorded(ScenePatches.read))
+    if method != "ips":  # these assemble images, and read nothing afterwards
+        monkeypatch.setattr(MemoryPatches, "read", recorded(MemoryPatches.read))
+    settings = [*TINY, f"method={method}", f"select.load={load}", "select.keep=2"]
+    values = read_recipe("megapixel-mnist", scale="laptop", settings=settings)
+    cost = measure_here(values, 3)
+    laps = 1 + int(method == "ips")  # selection, everything else
+    assert (cost.select_ms is not None) == (laps == 2)
+    before, *steps = " ".join(events).split("start")
+    assert before.split() == ["read"] * 2 if load == "eager" else not before.strip()
+    in_memory = steps[3:]  # after three steps that measure memory
+    assert len(in_memory) == 3
+    for step in in_memory:
+        assert step.split()[:laps] == ["lap"] * laps
+
+
+def test_a_whole_epoch_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+
+    def run(config: object, data: object, net: object, count: int, *, in_memory: bool) -> object:
+        steps.append(count)
+        return [(0.5, second) for second in (9.0, 1.0, 2.0, 9.0)]
+
+    monkeypatch.setattr(efficiency, "_run_steps", run)
+    arm = plan(Path("x")).arms()[1]
+
+    def measure(*settings: str) -> Cost:
+        config = plan(Path("x"), settings=settings).config(arm, 0)
+        return measure_here(config.model_dump(mode="json"), "epoch")
+
+    cost = measure("data.train=10")  # in batches of 2
+    assert steps == [5, 5]
+    assert (cost.select_ms, cost.rest_ms) == (500, 1500)  # the first and last are left out
+    with pytest.raises(ConfigError, match="an epoch of 4 images has fewer than 3 steps of 2"):
+        measure("data.train=4")
 
 
 def test_costs_of_photographs_are_measured_without_them() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from typer import Argument, Option
+from typer import Argument, BadParameter, Option
 
 from ips import api
 from ips.cli.allocator import keep_freed_memory
@@ -35,9 +35,12 @@ def experiment(
     ] = "all",
     settings: Settings = None,
     steps: Annotated[
-        int,
-        Option(min=3, help="Number of training steps to measure; the first and last are ignored"),
-    ] = 4,
+        str,
+        Option(
+            metavar="INTEGER|epoch",
+            help="Number of training steps to measure, or epoch; the first and last are ignored",
+        ),
+    ] = "4",
     limit_gb: Annotated[
         float,
         Option(
@@ -61,6 +64,7 @@ def experiment(
         rows = [[e.name, e.description, ", ".join(e.recipes)] for e in EXPERIMENTS.values()]
         print_table(["experiment", "what it shows", "scales"], rows)
         return
+    measured = _steps(steps)
     keep_freed_memory()
     folder = out or Path("runs/experiments") / f"{name}-{scale}"
     with hints(f"run the same command again to continue (results so far in {folder})"):
@@ -72,7 +76,7 @@ def experiment(
             methods=[word for word in (methods or "").split(",") if word],
             part=part,
             settings=settings or [],
-            steps=steps,
+            steps=measured,
             limit_gb=limit_gb,
             console=err,
         )
@@ -81,3 +85,13 @@ def experiment(
         print_message("written: " + ", ".join(map(str, result.files)))
     if result.failures:
         fail("some parts failed: " + "; ".join(result.failures))
+
+
+def _steps(text: str) -> int | Literal["epoch"]:
+    if text == "epoch":
+        return "epoch"
+    if not text.isdecimal() or int(text) < 3:
+        raise BadParameter(
+            f"{text!r} is neither epoch nor a number of at least 3", param_hint="--steps"
+        )
+    return int(text)

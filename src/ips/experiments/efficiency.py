@@ -1,17 +1,22 @@
 """Time and memory of a training step, without training: the efficiency columns of the tables.
 
-As in the paper (Appendix D.7), the first and the last step are left out, and loading is not timed
-with ``select.load=eager``. With ``sequential`` and ``lazy``, a step includes reading; with CNN and
-DPS, it includes assembling the images. Memory is the allocator's peak on a GPU. On a CPU, it is the
-peak of a new process for each arm.
+Time is that of a forward and backward pass without loading data, as in the paper (Appendix D.7).
+The images of a step are in host memory before the clock starts, whatever ``select.load`` is; with
+``eager``, CNN and DPS they are on the device. The first and the last step are left out.
+
+Memory is measured before, in as many other steps, with images that are read when they are needed,
+as in training. With images in host memory, the peak of a process on a CPU would contain the whole
+batch, which ``sequential`` and ``lazy`` never hold on a GPU. The peak is that of the allocator on a
+GPU, and that of a new process for each arm on a CPU.
 """
 
 from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -19,8 +24,14 @@ from ips.bench.peak import peak_memory, run_in_new_process
 from ips.bench.timing import Clock
 from ips.config import Config, MegapixelMNISTConfig, RoadSignsConfig, TrafficSignsConfig
 from ips.config_io import parse_config
-from ips.training import build_data, build_model, build_tasks, resolve
+from ips.errors import ConfigError
+from ips.models import Net
+from ips.tasks import build_tasks
+from ips.training import build_data, build_model, resolve
+from ips.training.data import DataSet
 from ips.training.module import freeze_norms, read_batch, total_loss
+
+Steps = int | Literal["epoch"]
 
 
 @dataclass(frozen=True)
@@ -42,63 +53,78 @@ class Cost:
         return (self.select_ms or 0.0) + self.rest_ms
 
 
-def measure_cost(config: Config, *, steps: int = 4) -> Cost:
+def measure_cost(config: Config, *, steps: Steps = 4) -> Cost:
     """Measure ``steps`` training steps in a new process; the first and the last are left out."""
     return run_in_new_process(measure_here, config.model_dump(mode="json"), steps)
 
 
-def measure_here(values: dict[str, Any], steps: int) -> Cost:
+def measure_here(values: dict[str, Any], steps: Steps) -> Cost:
     """Run `measure_cost` in this process; ``values`` is the config as a dict."""
     config = without_downloads(parse_config(values, source="experiment"))
     data = build_data(config)
+    count = len(data.train) // config.train.batch if steps == "epoch" else steps
+    if count < 3:
+        raise ConfigError(
+            f"an epoch of {len(data.train)} images has fewer than 3 steps of {config.train.batch} "
+            "images: use a smaller train.batch, or give a number of steps"
+        )
     config = resolve(config, data)
     torch.manual_seed(config.train.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     net = build_model(config).to(device).train()
     if config.encoder.freeze_norm:
         freeze_norms(net.encoder)
-    half = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}.get(config.train.precision)
-    autocast = torch.autocast(device.type, dtype=half, enabled=half is not None)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=config.train.lr)
-    tasks = build_tasks(config.tasks)
-    batch, load = config.train.batch, config.select.load
-    select: list[float] = []
-    rest: list[float] = []
-
-    def run() -> None:
-        for step in range(steps):
-            indices = [(step * batch + b) % len(data.train) for b in range(batch)]
-            sources, labels = read_batch(data.train, indices, load=load)
-            labels = {name: label.to(device) for name, label in labels.items()}
-            if load == "eager":  # loading is not timed
-                sources = net.preload(sources)
-            optimizer.zero_grad()
-            clock = Clock(device)
-            with autocast:
-                selected = None
-                if net.needs_scoring:
-                    selected = net.select_for_training(sources, load=load, seed=step)
-                    select.append(clock.lap())
-                if selected is None:
-                    output = net.forward_train(sources, load=load, seed=step)
-                else:
-                    output = net(selected.patches, selected.selection)
-                loss = total_loss(net, tasks, output, labels)
-            loss.backward()
-            rest.append(clock.lap())
-            optimizer.step()
-
+    run = partial(_run_steps, config, data.train, net, count)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-        run()
+        run(in_memory=False)
         peak = torch.cuda.memory_stats()["allocated_bytes.all.peak"]
     else:
-        peak = peak_memory(run).peak
+        peak = peak_memory(lambda: run(in_memory=False)).peak
+    select, rest = zip(*run(in_memory=True)[1:-1], strict=True)
     return Cost(
         memory_gb=peak / 2**30,
-        select_ms=1000 * statistics.fmean(select[1:-1]) if select else None,
-        rest_ms=1000 * statistics.fmean(rest[1:-1]),
+        select_ms=1000 * statistics.fmean(select) if net.needs_scoring else None,
+        rest_ms=1000 * statistics.fmean(rest),
     )
+
+
+def _run_steps(
+    config: Config, data: DataSet, net: Net, steps: int, *, in_memory: bool
+) -> list[tuple[float, float]]:
+    """Run training steps; return the seconds of each for selection and for the rest.
+
+    With ``in_memory``, the images are read before the clock starts.
+    """
+    batch, load = config.train.batch, config.select.load
+    half = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}.get(config.train.precision)
+    autocast = torch.autocast(net.device.type, dtype=half, enabled=half is not None)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=config.train.lr)
+    tasks = build_tasks(config.tasks)
+    seconds = []
+    for step in range(steps):
+        numbers = [(step * batch + b) % len(data) for b in range(batch)]
+        sources, labels = read_batch(data, numbers, load="eager" if in_memory else load)
+        labels = {name: label.to(net.device) for name, label in labels.items()}
+        if in_memory and load == "eager":
+            sources = net.preload(sources)
+        optimizer.zero_grad()
+        clock = Clock(net.device)
+        select = 0.0
+        with autocast:
+            selected = None
+            if net.needs_scoring:
+                selected = net.select_for_training(sources, load=load, seed=step)
+                select = clock.lap()
+            if selected is None:
+                output = net.forward_train(sources, load=load, seed=step)
+            else:
+                output = net(selected.patches, selected.selection)
+            loss = total_loss(net, tasks, output, labels)
+        loss.backward()
+        seconds.append((select, clock.lap()))
+        optimizer.step()
+    return seconds
 
 
 def without_downloads(config: Config) -> Config:
@@ -109,7 +135,7 @@ def without_downloads(config: Config) -> Config:
     """
     data, encoder = config.data, config.encoder.model_copy(update={"weights": Path("none")})
     if isinstance(data, TrafficSignsConfig) and not data.folder.is_dir():
-        data = RoadSignsConfig(width=1600, height=1200, train=64, test=1, seed=data.seed)
+        data = RoadSignsConfig(width=1600, height=1200, train=747, test=1, seed=data.seed)
     elif isinstance(data, MegapixelMNISTConfig) and data.digits and not data.digits.is_dir():
         data = data.model_copy(update={"digits": None})
     return config.model_copy(update={"data": data, "encoder": encoder})

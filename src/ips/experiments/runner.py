@@ -17,7 +17,7 @@ from ips.config import Config, TableConfig
 from ips.config_io import parse_config
 from ips.errors import ConfigError, IPSError
 from ips.experiments.arms import TABLE, Arm, Experiment, Scale
-from ips.experiments.efficiency import Cost, measure_cost
+from ips.experiments.efficiency import Cost, Steps, measure_cost
 from ips.experiments.extrapolation import measure_or_compute
 from ips.experiments.figures import draw_grid, draw_lines, draw_memory, draw_scores
 from ips.experiments.stand_in import with_stand_in, write_stand_in
@@ -44,7 +44,7 @@ class Plan:
         settings: ``key=value`` for every arm.
         scores: train and test.
         costs: measure time and memory of a step.
-        steps: number of steps per measurement.
+        steps: number of steps per measurement, or ``epoch``.
         limit_gb: memory limit; costs of a row that would exceed it are computed.
     """
 
@@ -56,7 +56,7 @@ class Plan:
     settings: Sequence[str] = ()
     scores: bool = True
     costs: bool = True
-    steps: int = 4
+    steps: Steps = 4
     limit_gb: float = 16.0
 
     def arms(self) -> list[Arm]:

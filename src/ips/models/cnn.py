@@ -16,9 +16,9 @@ from torch import Tensor
 from ips.models.checks import check_batch
 from ips.models.net import Load, Net, Sources, Tables
 from ips.models.outputs import Output
-from ips.models.whole_image import grid_shape, scaled_copy, whole_image
+from ips.models.whole_image import LoadedImage, grid_shape, scaled_copy, whole_image
 from ips.nn import Head, ResNet
-from ips.patches import pad
+from ips.patches import PatchSource, pad
 from ips.selection import Selection
 
 
@@ -52,6 +52,10 @@ class CNN(Net):
         self.keep, self.scale = keep, scale
         self.channels = len(self.tasks)
         self.patch_shape = (encoder.channels - int(position), None, None)
+
+    def preload(self, sources: Sources) -> list[PatchSource]:
+        """Assemble the images on the device."""
+        return [LoadedImage(source, device=self.device) for source in sources]
 
     def _forward_train(self, sources: Sources, load: Load, seed: int, progress: float) -> Output:
         """All pixels have gradients, whatever the size of the image."""

@@ -19,7 +19,14 @@ from ips.errors import PatchError
 from ips.models.checks import check_source
 from ips.models.net import Load, Net, Sources, Tables
 from ips.models.outputs import Output
-from ips.models.whole_image import CentredPatches, cut, image_size, scaled_copy, scaled_size
+from ips.models.whole_image import (
+    CentredPatches,
+    LoadedImage,
+    cut,
+    image_size,
+    scaled_copy,
+    scaled_size,
+)
 from ips.nn import Aggregator, Head, PatchReadout, ResNet, sinusoidal_position
 from ips.patches import PatchSource, pad
 from ips.selection import Selection, perturbed_top_k
@@ -134,6 +141,10 @@ class DPSNet(Net):
                 f"{_MIN_SIDE} px are needed: raise dps.scale={self.scale:.3g}"
             )
         return CentredPatches(source, self.scorer.shape(*scaled))
+
+    def preload(self, sources: Sources) -> list[PatchSource]:
+        """Assemble the images on the device."""
+        return [LoadedImage(source, device=self.device) for source in sources]
 
     def _forward_train(self, sources: Sources, load: Load, seed: int, progress: float) -> Output:
         """Score, mix patches, embed and aggregate, all with gradients."""

@@ -129,7 +129,7 @@ class Net(nn.Module, ABC):
         return None
 
     def preload(self, sources: Sources) -> list[PatchSource]:
-        """Copy the patches to the device before a training step, if the method reads them there."""
+        """Copy what the method needs of the images to the device, before a training step."""
         return list(sources)
 
     def describe(self) -> dict[str, str]:

@@ -24,6 +24,8 @@ _MAX_PIXELS = 2**30
 
 def whole_image(source: PatchSource, *, device: torch.device) -> Tensor:
     """Return the area that the patches cover, ``(C, H, W)`` uint8, at the resolution of a patch."""
+    if isinstance(source, LoadedImage):
+        return source.pixels.to(device)
     H, W = image_size(source)
     if W * H > _MAX_PIXELS:
         raise PatchError(
@@ -158,6 +160,28 @@ class CentredPatches(PatchSource):
     def read(self, indices: Indices) -> Tensor:
         index = as_index(indices, len(self), self.name).numpy()
         return cut(self.image(torch.device("cpu")), self.corners[index], self.shape[1:])
+
+    def close(self) -> None:
+        self.source.close()
+
+
+class LoadedImage(PatchSource):
+    """An image that is assembled already, and its patches.
+
+    Attributes:
+        pixels: ``(C, H, W)`` uint8, on any device.
+    """
+
+    def __init__(self, source: PatchSource, *, device: torch.device) -> None:
+        self.source, self.coords = source, source.coords
+        self.name, self.extent, self.shape = source.name, source.extent, source.shape
+        self.pixels = whole_image(source, device=device)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def read(self, indices: Indices) -> Tensor:
+        return self.source.read(indices)
 
     def close(self) -> None:
         self.source.close()
