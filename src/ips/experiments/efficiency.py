@@ -13,6 +13,7 @@ GPU, and that of a new process for each arm on a CPU.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from ips.config import Config, MegapixelMNISTConfig, RoadSignsConfig, TrafficSig
 from ips.config_io import parse_config
 from ips.errors import ConfigError
 from ips.models import Net
+from ips.patches import MemoryPatches, PatchSource, in_memory
 from ips.tasks import build_tasks
 from ips.training import build_data, build_model, resolve
 from ips.training.data import DataSet
@@ -77,11 +79,11 @@ def measure_here(values: dict[str, Any], steps: Steps) -> Cost:
     run = partial(_run_steps, config, data.train, net, count)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-        run(in_memory=False)
+        run(loaded=False)
         peak = torch.cuda.memory_stats()["allocated_bytes.all.peak"]
     else:
-        peak = peak_memory(lambda: run(in_memory=False)).peak
-    select, rest = zip(*run(in_memory=True)[1:-1], strict=True)
+        peak = peak_memory(lambda: run(loaded=False)).peak
+    select, rest = zip(*run(loaded=True)[1:-1], strict=True)
     return Cost(
         memory_gb=peak / 2**30,
         select_ms=1000 * statistics.fmean(select) if net.needs_scoring else None,
@@ -90,11 +92,11 @@ def measure_here(values: dict[str, Any], steps: Steps) -> Cost:
 
 
 def _run_steps(
-    config: Config, data: DataSet, net: Net, steps: int, *, in_memory: bool
+    config: Config, data: DataSet, net: Net, steps: int, *, loaded: bool
 ) -> list[tuple[float, float]]:
     """Run training steps; return the seconds of each for selection and for the rest.
 
-    With ``in_memory``, the images are read before the clock starts.
+    With ``loaded``, the images are in memory before the clock starts.
     """
     batch, load = config.train.batch, config.select.load
     half = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}.get(config.train.precision)
@@ -104,10 +106,11 @@ def _run_steps(
     seconds = []
     for step in range(steps):
         numbers = [(step * batch + b) % len(data) for b in range(batch)]
-        sources, labels = read_batch(data, numbers, load="eager" if in_memory else load)
+        sources, labels = read_batch(data, numbers, load=load)
         labels = {name: label.to(net.device) for name, label in labels.items()}
-        if in_memory and load == "eager":
-            sources = net.preload(sources)
+        if loaded:
+            images = _load(sources)
+            sources = net.preload(images) if load == "eager" else [*images]
         optimizer.zero_grad()
         clock = Clock(net.device)
         select = 0.0
@@ -125,6 +128,19 @@ def _run_steps(
         seconds.append((select, clock.lap()))
         optimizer.step()
     return seconds
+
+
+def _load(sources: Sequence[PatchSource]) -> list[MemoryPatches]:
+    """Read all patches; equal images share their memory, as those of the stand-in for slides."""
+    images: list[MemoryPatches] = []
+    for source in sources:
+        image = in_memory(source)
+        source.close()
+        if images and torch.equal(images[-1].patches, image.patches):
+            patches, extent = images[-1].patches, source.extent
+            image = MemoryPatches(patches, coords=image.coords, extent=extent, name=source.name)
+        images.append(image)
+    return images
 
 
 def without_downloads(config: Config) -> Config:
