@@ -19,12 +19,12 @@ from ips.data.synthetic.scene import ScenePatches
 from ips.errors import ConfigError, IPSError
 from ips.experiments import EXPERIMENTS, Plan, efficiency, get_experiment, run_experiment
 from ips.experiments import runner as module
-from ips.experiments.arms import Arm, Experiment
+from ips.experiments.arms import Arm, Experiment, Scale
 from ips.experiments.efficiency import Cost, measure_here, without_downloads
 from ips.experiments.figures import draw_grid, draw_lines, draw_scores
 from ips.experiments.runner import read_results
 from ips.experiments.tables import Result, markdown, per_run, write_csv
-from ips.patches import MemoryPatches, PatchSource
+from ips.patches import MemoryPatches, PatchSource, PatchSubset
 from ips.recipes import read_recipe
 from ips.training import RunFolder, build_data, build_model, resolve, train
 
@@ -256,10 +256,19 @@ def test_images_are_in_memory_before_the_clock_starts(
         assert step.split()[:laps] == ["lap"] * laps
 
 
+def test_equal_images_share_their_memory() -> None:
+    one, same, other = (MemoryPatches(torch.full((3, 4), v), name=f"{v}") for v in (1, 1, 2))
+    loaded = efficiency._load([PatchSubset(s, np.arange(2)) for s in (one, same, other, one)])
+    assert [image.name for image in loaded] == ["1", "1", "2", "1"]
+    places = [image.patches.data_ptr() for image in loaded]
+    assert places[0] == places[1]
+    assert len(set(places)) == 3  # an image is only compared with the one before
+
+
 def test_a_whole_epoch_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[int] = []
 
-    def run(config: object, data: object, net: object, count: int, *, in_memory: bool) -> object:
+    def run(config: object, data: object, net: object, count: int, *, loaded: bool) -> object:
         steps.append(count)
         return [(0.5, second) for second in (9.0, 1.0, 2.0, 9.0)]
 
@@ -337,7 +346,12 @@ def test_the_csv_file_is_tidy(tmp_path: Path) -> None:
 
 
 def test_the_figures_are_drawn(tmp_path: Path) -> None:
-    grid = [Arm("IPS", (), {"M": m, "I": i, "N": "9"}) for m in "24" for i in ("2", "4", "all")]
+    grid = [
+        Arm("IPS", (), {"M": m, "I": i, "N": "9", "micro-batch": size})
+        for m in "24"
+        for i in ("2", "4", "all")
+        for size in ("fixed", "B·I")
+    ]
     sizes = [Arm(label, (), {"side": s}) for label in ("IPS", "CNN") for s in ("1,000", "2,000")]
 
     def results(arms: list[Arm]) -> list[Result]:
@@ -361,6 +375,23 @@ def test_mistakes_give_one_sentence() -> None:
         plan(Path("x"), settings=["select.keep=3"]).arms()
     with pytest.raises(ConfigError, match="small: there is no scale paper, only laptop"):
         plan(Path("x"), scale="paper").arms()
+
+
+@pytest.mark.parametrize("scale", ["laptop", "paper"])
+def test_memory_is_measured_with_micro_batches_of_both_sizes(scale: Scale) -> None:
+    whole = plan(Path("x"), EXPERIMENTS["memory-chunk"], scale=scale)
+    configs = [(arm.sizes, whole.config(arm, 0)) for arm in whole.arms()]
+    shown = {"fixed": "fixed", "chunk": "B·I"}
+    assert all(shown[config.select.micro_batch] == s["micro-batch"] for s, config in configs)
+    sizes_of = {
+        name: [(s["M"], s["I"]) for s, _ in configs if s["micro-batch"] == name]
+        for name in shown.values()
+    }
+    assert sizes_of["fixed"] == sizes_of["B·I"]
+    for sizes, config in configs:
+        if sizes["I"] == "all":  # all other patches in one step
+            assert config.select.keep is not None
+            assert config.select.keep + config.select.chunk == int(sizes["N"])
 
 
 @pytest.mark.parametrize("name", ["megapixel-mnist", "memory-chunk", "traffic-signs"])

@@ -21,6 +21,9 @@ Kind = Literal["table", "table-per-run", "lines", "grid"]
 TABLE = "features.csv"
 """File name of a table of feature files that an experiment writes itself."""
 
+MICRO_BATCH = "micro-batch"
+"""Column with the number of patches that are embedded at once: ``fixed`` or ``B·I``."""
+
 
 @dataclass(frozen=True)
 class Arm:

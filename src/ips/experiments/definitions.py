@@ -13,7 +13,7 @@ from importlib.resources import files
 
 from ips.errors import ConfigError
 from ips.experiments import stand_in
-from ips.experiments.arms import Arm, Experiment, Scale
+from ips.experiments.arms import MICRO_BATCH, Arm, Experiment, Scale
 from ips.experiments.drawn_slides import prepare_drawn_slides
 
 
@@ -127,11 +127,18 @@ def _memory_chunk(scale: Scale) -> list[Arm]:
     counts = (10, 25, 50, 100, 200, 400) if scale == "paper" else (4, 16, 64, 128)
     common = ("patches.stride=50", "select.skip_blank=false")
     arms = []
-    for keep in counts:
-        for chunk in (*counts, None):
-            sizes = {"M": str(keep), "I": "all" if chunk is None else str(chunk), "N": str(N)}
-            settings = (f"select.keep={keep}", f"select.chunk={chunk or N - keep}", *common)
-            arms.append(Arm(_LABELS["ips"], settings, sizes, trains=False))
+    for micro_batch, shown in (("fixed", "fixed"), ("chunk", "B·I")):
+        for keep in counts:
+            for chunk in (*counts, None):
+                sizes = {"M": str(keep), "I": "all" if chunk is None else str(chunk), "N": str(N)}
+                settings = (
+                    f"select.keep={keep}",
+                    f"select.chunk={chunk or N - keep}",
+                    f"select.micro_batch={micro_batch}",
+                    *common,
+                )
+                sizes[MICRO_BATCH] = shown
+                arms.append(Arm(_LABELS["ips"], settings, sizes, trains=False))
     return arms
 
 

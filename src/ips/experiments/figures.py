@@ -9,11 +9,13 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
 from ips.bench.figures import COLOURS, add_axes, save_figure
-from ips.experiments.arms import Arm
+from ips.experiments.arms import MICRO_BATCH, Arm
 from ips.experiments.tables import EFFICIENCY, Result, is_computed, values_of
 from ips.explain.colours import INK, MUTED
 
@@ -21,6 +23,10 @@ _TITLES = {
     "memory_gb": "peak memory, GB",
     "step_ms": "time of a step, ms",
     "iterations": "iterations of the selection",
+}
+_MICRO_BATCHES = {
+    "fixed": "micro-batches of a fixed size",
+    "B·I": "B·I patches at once, as in the paper",
 }
 _UNITS = {"memory_gb": "GB", "step_ms": "ms"}
 _TITLE_SIZE = 10.5
@@ -134,31 +140,60 @@ def draw_memory(
 
 
 def draw_grid(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> None:
-    """Draw Figure 4: memory, time of a step and number of iterations for every M and I."""
+    """Draw Figure 4: memory, time of a step and number of iterations for every M and I.
+
+    A column for every size of micro-batch, with common colours.
+    """
     keeps = sorted({arm.sizes["M"] for arm in arms}, key=int)
     chunks = sorted({arm.sizes["I"] for arm in arms}, key=lambda i: (i == "all", _number(i)))
-    figure = _figure(13.0, 4.6)
-    for number, name in enumerate(("memory_gb", "step_ms", "iterations")):
-        box = (0.8 + 4.15 * number, 0.8, 3.3, 3.2)
-        axes = add_axes(figure, box, title=_TITLES[name], size=_TITLE_SIZE)
-        grid = np.full((len(keeps), len(chunks)), np.nan)
+    variants = list(dict.fromkeys(arm.sizes.get(MICRO_BATCH, "") for arm in arms))
+
+    def grid(name: str, variant: str) -> npt.NDArray[np.float64]:
+        values = np.full((len(keeps), len(chunks)), np.nan)
         for arm in arms:
-            values = _iterations(arm) if name == "iterations" else values_of(results, arm, name)
-            if values:
-                grid[keeps.index(arm.sizes["M"]), chunks.index(arm.sizes["I"])] = values[0]
-        axes.imshow(grid, cmap="viridis", aspect="auto", origin="lower")
-        threshold = np.nanmin(grid) + 0.6 * (np.nanmax(grid) - np.nanmin(grid))
-        for (row, column), value in np.ndenumerate(grid):
-            if not np.isnan(value):
-                text = f"{value:.2f}" if name == "memory_gb" else f"{value:,.0f}"
-                colour = INK if value > threshold else "white"
-                axes.text(column, row, text, ha="center", va="center", size=8, color=colour)
-        axes.grid(visible=False)
-        axes.set_xticks(range(len(chunks)), chunks)
-        axes.set_yticks(range(len(keeps)), keeps)
-        axes.set_xlabel("I", color=MUTED)
-        axes.set_ylabel("M", color=MUTED)
+            if arm.sizes.get(MICRO_BATCH, "") == variant:
+                found = _iterations(arm) if name == "iterations" else values_of(results, arm, name)
+                if found:
+                    values[keeps.index(arm.sizes["M"]), chunks.index(arm.sizes["I"])] = found[0]
+        return values
+
+    figure = _figure(0.7 + 4.15 * (len(variants) + 1), 8.8)
+    for row, name in enumerate(("memory_gb", "step_ms")):
+        grids = [grid(name, variant) for variant in variants]
+        for column, (variant, values) in enumerate(zip(variants, grids, strict=True)):
+            box = (0.8 + 4.15 * column, 5.0 - 4.2 * row, 3.3, 3.0)
+            title = f"{_TITLES[name]}\n{_MICRO_BATCHES.get(variant, variant)}"
+            axes = add_axes(figure, box, title=title, size=_TITLE_SIZE)
+            _draw_cells(axes, values, keeps, chunks, colours=np.stack(grids), of=name)
+    values = grid("iterations", variants[0])
+    box = (0.8 + 4.15 * len(variants), 5.0, 3.3, 3.0)
+    axes = add_axes(figure, box, title=_TITLES["iterations"], size=_TITLE_SIZE)
+    _draw_cells(axes, values, keeps, chunks, colours=values, of="iterations")
     save_figure(figure, path)
+
+
+def _draw_cells(
+    axes: Axes,
+    values: npt.NDArray[np.float64],
+    keeps: Sequence[str],
+    chunks: Sequence[str],
+    *,
+    colours: npt.NDArray[np.float64],
+    of: str,
+) -> None:
+    """Draw values as coloured cells with numbers; the colours span the range of ``colours``."""
+    low, high = np.nanmin(colours), np.nanmax(colours)
+    axes.imshow(values, cmap="viridis", aspect="auto", origin="lower", vmin=low, vmax=high)
+    for (row, column), value in np.ndenumerate(values):
+        if not np.isnan(value):
+            text = f"{value:.2f}" if of == "memory_gb" else f"{value:,.0f}"
+            colour = INK if value > low + 0.6 * (high - low) else "white"
+            axes.text(column, row, text, ha="center", va="center", size=8, color=colour)
+    axes.grid(visible=False)
+    axes.set_xticks(range(len(chunks)), chunks)
+    axes.set_yticks(range(len(keeps)), keeps)
+    axes.set_xlabel("I", color=MUTED)
+    axes.set_ylabel("M", color=MUTED)
 
 
 def _iterations(arm: Arm) -> list[float]:
