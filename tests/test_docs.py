@@ -106,6 +106,24 @@ def test_settings_exist(page: Path) -> None:
 # The page about the paper
 
 
+def test_settings_and_options_of_the_paper_page_exist() -> None:
+    sections = "|".join(name for name in Config.model_fields if name not in ("method", "tasks"))
+    settings = set(re.findall(rf"`((?:{sections})\.\w+)[`:]", PAPER))
+    assert len(settings) > 8
+    assert settings <= keys(Config)
+    options = set(re.findall(r"`(--[\w-]+)", PAPER)) - {"--set"}
+    assert options
+    assert options <= set(all_options(typer.main.get_command(app)))
+
+
+def all_options(command: Any) -> Iterator[str]:
+    """The options of a command and of its subcommands."""
+    for parameter in command.params:
+        yield from parameter.opts
+    for child in getattr(command, "commands", {}).values():
+        yield from all_options(child)
+
+
 def tables() -> Iterator[tuple[str, Table]]:
     """The tables of the page, with the headings of their sections."""
     for part in re.split(r"^## ", PAPER, flags=re.MULTILINE)[1:]:
