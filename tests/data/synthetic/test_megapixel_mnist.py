@@ -63,6 +63,17 @@ def test_labels_match_the_digits_of_the_image(scenes: MegapixelMNIST) -> None:
         assert [labels[task].shape for task in TASKS] == [()] * 3 + [(10,)]
 
 
+def test_pictures_are_noise_with_digits_pasted_over_it(scenes: MegapixelMNIST) -> None:
+    for index in range(len(scenes)):
+        layout = scenes.layout(index)
+        cells = [*scenes.noise_bank[layout.noise], *scenes.images[layout.digits]]
+        places = [*layout.noise_places.tolist(), *layout.digit_places.tolist()]
+        picture = np.zeros((300, 300), np.uint8)
+        for cell, (x, y) in zip(cells, places, strict=True):
+            picture[y : y + 28, x : x + 28] = cell  # black pixels of a cell cover, too
+        assert np.array_equal(scenes[index][0].dense(), picture)
+
+
 def test_every_class_occurs_as_majority() -> None:
     many = MegapixelMNIST(side=112, count=200, noise=0)
     counts = np.bincount(
