@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -139,6 +140,7 @@ def run_experiment(plan: Plan, *, console: Console | None = None) -> ExperimentR
                     _measure(plan, arm)
                 else:
                     _train(plan, arm, seed, console=console, progress=progress)
+                    gc.collect()  # the trainer refers to itself, and would keep the data in memory
             except (IPSError, MemoryError, RuntimeError) as error:
                 failures.append(f"{name}: {_failure(error)}")
             _write_results(plan)

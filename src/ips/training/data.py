@@ -23,6 +23,7 @@ from ips.data import traffic_signs
 from ips.data.labels import encode_labels
 from ips.data.split import SPLIT_NUMBERS, Split, stratified_split
 from ips.data.synthetic import megapixel_mnist, road_signs
+from ips.data.synthetic.digits import load_digits
 from ips.data.synthetic.megapixel_mnist_authors import AuthorsMegapixelMNIST, is_authors_folder
 from ips.data.synthetic.megapixel_mnist_files import SavedMegapixelMNIST, has_validation
 from ips.data.table import Row, TableData, read_table
@@ -107,7 +108,7 @@ def _build(config: Config) -> Data:
                     train=saved(split="train"), validation=validation, test=saved(split="test")
                 )
             options |= {"noise": data.noise, "noise_style": data.noise_style}
-            options |= {"digits": data.digits, "hold_out": data.validation > 0}
+            options |= {"digits": load_digits(data.digits), "hold_out": data.validation > 0}
             return _drawn(partial(megapixel_mnist.MegapixelMNIST, data.side, **options), data)
         case RoadSignsConfig() as data:
             _check_labels(config, road_signs.TASKS)

@@ -99,7 +99,7 @@ class MegapixelMNIST(SceneDataset):
         patch_size: side of a patch in pixels; 50 in the paper.
         stride: distance between patches; 50 in the paper, 25 for overlapping patches.
         edge: whether to drop or pad patches that cross the border of the image.
-        digits: folder with MNIST's IDX files; the 5,000 embedded digits by default.
+        digits: the digits, or a folder with MNIST's IDX files; 5,000 embedded ones by default.
         fresh: whether the images change from epoch to epoch.
     """
 
@@ -116,7 +116,7 @@ class MegapixelMNIST(SceneDataset):
         patch_size: int = 50,
         stride: int = 50,
         edge: Edge = "drop",
-        digits: Path | None = None,
+        digits: Digits | Path | None = None,
         fresh: bool = False,
     ) -> None:
         if side < SMALLEST_SIDE:
@@ -126,7 +126,7 @@ class MegapixelMNIST(SceneDataset):
             )
         if noise is not None and noise < 0:
             raise DataError(f"noise {noise} is negative: take 0 or more patterns")
-        source = load_digits(digits)
+        source = digits if isinstance(digits, Digits) else load_digits(digits)
         self._pools = _by_class(source, split, hold_out=hold_out)
         super().__init__(f"megapixel-mnist/{split}", count=count, seed=seed, fresh=fresh)
         self.images, self.classes = source.images, source.labels

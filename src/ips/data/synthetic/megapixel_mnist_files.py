@@ -59,11 +59,11 @@ def save_megapixel_mnist(
             digits, which training images then do not.
         progress: callback that receives the number of images done and of all images.
     """
-    out = Path(out)
+    out, source = Path(out), load_digits(digits)
     counts: dict[Split, int] = {"train": train, "validation": validation, "test": test}
     make = partial(MegapixelMNIST, side, seed=seed, noise=noise, noise_style=noise_style)
     parts = [
-        make(count=count, split=split, hold_out=validation > 0, digits=digits)
+        make(count=count, split=split, hold_out=validation > 0, digits=source)
         for split, count in counts.items()
         if count or split != "validation"
     ]
@@ -76,7 +76,7 @@ def save_megapixel_mnist(
         "seed": seed,
         "noise": parts[0].noise,
         "noise_style": noise_style,
-        "digits": load_digits(digits).fingerprint(),
+        "digits": source.fingerprint(),
     }
     try:
         _write_settings(out, settings)
