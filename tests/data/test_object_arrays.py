@@ -95,7 +95,7 @@ class Point:
         np.array([(1, 2)], "i4,i4"),
         np.datetime64("2020-01-01"),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_other_objects_are_refused(tmp_path: Path, value: Any) -> None:
     with pytest.raises(ValueError, match=r".+"):
