@@ -52,7 +52,7 @@ class DrawnSlides:
     validation: int = 40
     test: int = 80
     side: int = 4096
-    clusters: tuple[int, int] = (1, 2)
+    clusters: tuple[int, int] = (3, 6)
     patch_size: int = 64
     width: int = 32
     stages: int = 3
