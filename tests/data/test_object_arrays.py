@@ -28,6 +28,8 @@ def write(path: Path, objects: list[Any], *, protocol: int = 4, old: bool = Fals
     content = pickle.dumps(array, protocol=protocol)
     if old:
         content = content.replace(b"numpy._core.", b"numpy.core.")
+        assert b"\x89\x88\x87" in content  # False, True at the end of the arguments of a dtype
+        content = content.replace(b"\x89\x88\x87", b"K\x00K\x01\x87")
     return write_pickle(path, content, count=len(objects))
 
 
@@ -100,6 +102,22 @@ class Point:
 def test_other_objects_are_refused(tmp_path: Path, value: Any) -> None:
     with pytest.raises(ValueError, match=r".+"):
         read_objects(write(tmp_path / "a.npy", [value]))
+
+
+@pytest.mark.parametrize("shared", [np.arange(9), [1], {"a": 1}, ("a", 1), b"many"])
+def test_a_large_object_may_not_occur_twice(tmp_path: Path, shared: Any) -> None:
+    path = write(tmp_path / "a.npy", [{"a": shared, "b": shared}])
+    with pytest.raises(ValueError, match="occurs more than once"):
+        read_objects(path)
+
+
+def test_a_small_file_cannot_grow(tmp_path: Path) -> None:
+    value: Any = []
+    for _ in range(200):  # as text, or as an array, it would have 2^200 elements
+        value = [value, value]
+    for content in (pickle.dumps([value]), pickle.dumps(value)[:-1] + b"NR."):
+        with pytest.raises(ValueError, match="occurs more than once"):
+            read_objects(write_pickle(tmp_path / "a.npy", content))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,9 @@
 Unpickling can run any code that a file contains. Here, the operations of the pickle are listed by
 ``pickletools``, which runs nothing, and the few that dicts, lists, tuples, strings, numbers and
 numpy arrays of numbers consist of are carried out by hand. Everything else is an error.
+
+A pickle may refer to an object again and again. That is an error for all but small objects, so that
+what is read takes no more memory than the file has room for.
 """
 
 from __future__ import annotations
@@ -88,7 +91,7 @@ def _interpret(operations: Iterable[tuple[pickletools.OpcodeInfo, Any, int | Non
             case "BINPUT" | "LONG_BINPUT":
                 memo[argument] = stack[-1]
             case "BINGET" | "LONG_BINGET":
-                stack.append(memo[argument])
+                stack.append(_recall(memo[argument]))
             case constant if constant in _CONSTANTS:
                 stack.append(argument)
             case keyword if keyword in _KEYWORDS:
@@ -123,22 +126,30 @@ def _interpret(operations: Iterable[tuple[pickletools.OpcodeInfo, Any, int | Non
     raise ValueError("the end is missing")
 
 
+def _recall(value: Any) -> Any:
+    small = isinstance(value, str | _Name | np.dtype | np.generic)
+    if not small and not (isinstance(value, bytes) and len(value) <= 1):
+        raise ValueError("a list, dict, tuple or array that occurs more than once")
+    return value
+
+
 def _find_name(module: str, name: str) -> _Name:
     found = _Name(module.replace("numpy._core.", "numpy.core."), name)
     if found not in _NAMES:
-        raise ValueError(f"{module}.{name}, which is not a plain number or array")
+        raise ValueError(f"{f'{module}.{name}'[:80]!r}, which is not a plain number or array")
     return found
 
 
 def _call(function: _Name, arguments: Any) -> Any:
     match function, arguments:
-        case name, (code, False, True) if name == _DTYPE and (code in _NUMBERS or code == "O8"):
+        # numpy writes False and True, which equal 0 and 1; earlier versions wrote the numbers.
+        case name, (code, 0, 1) if name == _DTYPE and code in (*_NUMBERS, "O8"):
             return np.dtype(object if code == "O8" else f"<{code}")
         case name, (kind, (0,), b"b") if name == _ARRAY and kind == _NDARRAY:
             return _EMPTY_ARRAY
         case name, (np.dtype() as dtype, bytes() as content) if name == _SCALAR:
             return _numbers(content, dtype, shape=(1,))[0]
-    raise ValueError(f"an unknown use of {function}")
+    raise ValueError("a call that makes neither a number nor an array")
 
 
 def _build(target: Any, state: Any) -> Any:
