@@ -11,6 +11,7 @@ The files are pickles. They are read without unpickling, see `ips.data.object_ar
 from __future__ import annotations
 
 import json
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,7 @@ def _pixels(item: Any, area: int) -> tuple[Positions, Pixels]:
 
 
 def _labels(item: dict[str, Any]) -> dict[str, Tensor]:
-    classes = {name: int(item[name]) for name in _CLASS_LABELS}
+    classes = {name: operator.index(item[name]) for name in _CLASS_LABELS}
     multi = np.asarray(item["multi"], np.float32)
     if not all(0 <= label < CLASSES for label in classes.values()):
         raise ValueError(f"a label that is not a digit: {classes}")
