@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image as PILImage
 
@@ -37,6 +38,24 @@ def test_the_figure_is_the_only_new_file(tmp_path: Path, rows: str) -> None:
     with PILImage.open(picture) as image:
         assert image.size == (1500, 600)
     assert list(picture.parent.iterdir()) == [picture]
+
+
+def test_validation_scores_are_drawn_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages: list[Page] = []
+    monkeypatch.setattr(Page, "save", lambda page, path: pages.append(page))
+    text = "epoch,loss,lr,train_a,train_b,validation_a\n1,2,0.1,0.2,0.3,0.4\n2,1,0.1,0.5,0.6,0.7\n"
+    draw_curves(log(tmp_path, text), tmp_path / "a.png")
+    figure = pages[0].figure
+    lines = [np.asarray(line.get_ydata()).tolist() for axes in figure.axes for line in axes.lines]
+    assert [line for line in lines if max(line) < 1 and line != [0.1, 0.1]] == [
+        [0.2, 0.5],
+        [0.4, 0.7],
+        [0.3, 0.6],
+    ]
+    words = [text.get_text() for text in figure.texts]
+    assert {"a  0.70", "b  0.60"} <= set(words)
 
 
 def test_a_failed_write_leaves_the_old_picture(

@@ -44,6 +44,8 @@ def draw_curves(log: Path, path: Path) -> None:
     """Draw the training log as a PNG.
 
     It is a CSV with ``epoch``, ``loss``, ``lr``, ``train_<task>``, perhaps ``validation_<task>``.
+    The number beside a task is its last score on validation images if there are any, otherwise on
+    training images.
     """
     columns = read_log(log, required=["epoch", "loss", "lr"])
     if not columns:
@@ -78,9 +80,10 @@ def draw_curves(log: Path, path: Path) -> None:
         colour = PALETTE[number % len(PALETTE)]
         right.plot(epoch, values, color=colour, lw=2, marker=marker, ms=4, clip_on=False)
         if task in held_out:
-            values = held_out[task]
-            right.plot(epoch, values, color=colour, lw=1.2, ls=(0, (3, 2)), marker=marker, ms=4)
-        known = values[np.isfinite(values)]
+            dashes = (0, (3, 2))
+            right.plot(epoch, held_out[task], color=colour, lw=1.2, ls=dashes, marker=marker, ms=4)
+        labelled = held_out.get(task, values)
+        known = labelled[np.isfinite(labelled)]
         if len(known):
             ends.append((float(known[-1]), task, colour))
     ends.sort()
