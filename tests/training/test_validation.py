@@ -65,6 +65,7 @@ def test_a_resumed_run_with_validation_ends_as_an_undisturbed_one(
     resumed = weights(train(config, tmp_path / "cut", resume=True, console=CONSOLE).net)
     assert torch.equal(whole, resumed)
     columns = [name for name in metrics(tmp_path / "cut")[0] if name.startswith("validation")]
+    assert columns
     for column in columns:
         both = [[row[column] for row in metrics(tmp_path / name)] for name in ("whole", "cut")]
         assert both[0] == both[1]
