@@ -1,7 +1,7 @@
 """Differentiable patch selection (DPS, Cordonnier et al. 2021) with the transformer of IPS.
 
-The patches are those of the scorer: an image is divided into as many equal cells as there are
-scores, and the patch of a score is centred on its cell.
+The scorer decides which patches there are: an image is divided into as many equal cells as there
+are scores, and the patch of a score is centred on its cell.
 
 Letters: B images, N patches, K kept, C channels, D embedding size, H and W height and width of an
 image or of its scaled copy.

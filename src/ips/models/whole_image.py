@@ -107,6 +107,7 @@ def cut(image: Tensor, corners: Coords, size: Sequence[int]) -> Tensor:
 class CentredPatches(PatchSource):
     """A patch around the centre of each cell of an image that is divided into equal cells.
 
+    Cells have whole pixels, so a few columns and rows may be left at the right and lower edge.
     Patches may reach over all four edges of the image, where they are black. The image is not
     kept: each read assembles it anew.
 
@@ -166,7 +167,11 @@ class CentredPatches(PatchSource):
 
 
 class LoadedImage(PatchSource):
-    """An image that is assembled already, and its patches.
+    """A source whose whole image is in memory already.
+
+    Args:
+        source: patches that cover the image.
+        device: device to put the image on.
 
     Attributes:
         pixels: ``(C, H, W)`` uint8, on any device.

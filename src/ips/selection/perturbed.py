@@ -42,10 +42,10 @@ class _PerturbedTopK(torch.autograd.Function):
 
     The indicator matrix Y of a sample has K ones; only their positions are stored.
 
-    The gradient differs from that of the authors' code in two ways. Before it is multiplied by the
-    noise, the mean over the samples is subtracted from <gradient, Y>, which reduces the variance:
-    E[Z] = 0, so the expectation stays the same up to a factor (R - 1) / R. And it has no factor K,
-    by which the authors multiply the derivative; this one is the derivative of what `forward`
+    The gradient differs from that of the code of DPS's authors in two ways. Before it is multiplied
+    by the noise, the mean over the samples is subtracted from <gradient, Y>, which reduces the
+    variance: E[Z] = 0, so the expectation stays the same up to a factor (R - 1) / R. And it has no
+    factor K, by which they multiply the derivative; this one is the derivative of what `forward`
     returns.
     """
 
