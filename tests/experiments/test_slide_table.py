@@ -103,6 +103,14 @@ def test_features_of_real_slides_are_not_replaced(tmp_path: Path) -> None:
     assert with_stand_in(config, tmp_path / "stand-in") is config
 
 
+def test_a_missing_table_that_the_user_names_is_not_replaced(tmp_path: Path) -> None:
+    mistyped = plan(tmp_path, scores=False, methods=["topmil"], settings=["data.csv=gone.csv"])
+    _, failures = run_experiment(mistyped, console=quiet())
+    assert len(failures) == 3
+    assert all("gone.csv" in failure for failure in failures)
+    assert not (tmp_path / "stand-in").exists()
+
+
 def linear_cost(config: Config) -> Cost:
     N = config.patches.sample or PATCHES
     return Cost(memory_gb=0.5 + 0.3 * N / 1000, select_ms=None, rest_ms=2 + N / 100)
@@ -148,6 +156,9 @@ def test_computed_costs_are_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     numbers = (tmp_path / "results.csv").read_text().splitlines()
     assert sum(line.endswith(",computed") for line in numbers) == 3  # memory, rest and step
     assert (tmp_path / "memory.png").stat().st_size > 0
+
+    run_experiment(plan(tmp_path, scores=False, limit_gb=40.0), console=quiet())
+    assert "21.50 (computed)" not in (tmp_path / "table.md").read_text()  # it fits now
 
 
 def test_a_computed_row_is_drawn_as_a_ring(tmp_path: Path) -> None:

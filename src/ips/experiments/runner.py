@@ -30,7 +30,7 @@ from ips.training import RunFolder, evaluate, train
 
 # File in the folder of a finished run: the requested settings, before they are adapted to the data.
 _REQUESTED = "asked.json"
-# Folder of random features, for the costs of rows whose feature files are missing.
+# Folder of random features, for costs where the table of the recipe is missing.
 _STAND_IN = "stand-in"
 
 
@@ -87,10 +87,14 @@ class Plan:
         return fit_warmup(config, settings)
 
     @property
+    def names_table(self) -> bool:
+        """Whether the settings name a table of feature files."""
+        return any(setting.startswith("data.csv=") for setting in self.settings)
+
+    @property
     def prepared(self) -> Path | None:
         """Folder of the data that the experiment prepares, unless the settings name other data."""
-        named = any(setting.startswith("data.csv=") for setting in self.settings)
-        if named or self.scale not in self.experiment.prepare:
+        if self.names_table or self.scale not in self.experiment.prepare:
             return None
         return self.folder.resolve() / "data"
 
@@ -198,7 +202,11 @@ def _measure(plan: Plan, arm: Arm) -> None:
     cost, computed = measure_or_compute(config, measure, limit_gb=plan.limit_gb)
     path = _cost_file(plan, arm)
     path.parent.mkdir(parents=True, exist_ok=True)
-    conditions = {"steps": plan.steps, "config": config.model_dump(mode="json")}
+    conditions = {
+        "steps": plan.steps,
+        "limit_gb": plan.limit_gb,
+        "config": config.model_dump(mode="json"),
+    }
     _write_json(path, conditions | {"cost": asdict(cost), "computed": computed})
 
 
@@ -208,11 +216,15 @@ def _stored_cost(plan: Plan, arm: Arm) -> tuple[Cost, bool] | None:
     config = _cost_config(plan, arm).model_dump(mode="json")
     if stored.get("steps") != plan.steps or stored.get("config") != config:
         return None
-    return Cost(**stored["cost"]), stored.get("computed", False)
+    computed = stored.get("computed", False)
+    if computed and stored.get("limit_gb") != plan.limit_gb:  # it may fit now
+        return None
+    return Cost(**stored["cost"]), computed
 
 
 def _cost_config(plan: Plan, arm: Arm) -> Config:
-    return with_stand_in(plan.config(arm, 0), plan.folder / _STAND_IN)
+    config = plan.config(arm, 0)
+    return config if plan.names_table else with_stand_in(config, plan.folder / _STAND_IN)
 
 
 def _cost_file(plan: Plan, arm: Arm) -> Path:
