@@ -216,7 +216,7 @@ def test_costs_are_measured_without_training() -> None:
 
 @pytest.mark.parametrize(
     ("method", "load"),
-    [("ips", "eager"), ("ips", "sequential"), ("ips", "lazy"), ("cnn", "eager"), ("dps", "eager")],
+    [("ips", "eager"), ("ips", "sequential"), ("ips", "lazy"), ("cnn", "lazy"), ("dps", "eager")],
 )
 def test_images_are_in_memory_before_the_clock_starts(
     method: str, load: str, monkeypatch: pytest.MonkeyPatch

@@ -1,8 +1,10 @@
 """Time and memory of a training step, without training: the efficiency columns of the tables.
 
 Time is that of a forward and backward pass without loading data, as in the paper (Appendix D.7).
-The images of a step are in host memory before the clock starts, whatever ``select.load`` is; with
-``eager``, CNN and DPS they are on the device. The first and the last step are left out.
+The images of a step are in host memory before the clock starts, whatever ``select.load`` is. With
+``eager``, and with methods that do not score patches (CNN, DPS, DeepMIL, RPS), they are on the
+device. The first and the last step are left out. On a CPU, ``lazy`` finds the images in memory and
+does nearly the same as ``eager``.
 
 Memory is measured before, in as many other steps, with images that are read when they are needed,
 as in training. With images in host memory, the peak of a process on a CPU would contain the whole
@@ -110,7 +112,8 @@ def _run_steps(
         labels = {name: label.to(net.device) for name, label in labels.items()}
         if loaded:
             images = _load(sources)
-            sources = net.preload(images) if load == "eager" else [*images]
+            on_device = load == "eager" or not net.needs_scoring
+            sources = net.preload(images) if on_device else [*images]
         optimizer.zero_grad()
         clock = Clock(net.device)
         select = 0.0
