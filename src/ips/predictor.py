@@ -52,9 +52,10 @@ class Predictor:
         self._model_fingerprint = model_fingerprint
 
     def open(self, image: str | Path | Image) -> PatchSource:
-        """Open an image as patches, as the model was trained on them."""
+        """Open an image as the patches that the model chooses from, as in training."""
         source = open_source(image, self.config.patches)
-        return sampled(source, self.config.patches.sample, seed=self.config.train.seed)
+        source = sampled(source, self.config.patches.sample, seed=self.config.train.seed)
+        return self.net.own_patches(source)
 
     def predict(
         self,

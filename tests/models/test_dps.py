@@ -163,7 +163,9 @@ def test_an_image_without_a_single_score_is_refused() -> None:
 def test_files_and_figures_show_patches_that_reach_over_the_edge(tmp_path: Path) -> None:
     picture = np.random.default_rng(0).integers(1, 256, (HEIGHT, WIDTH), dtype=np.uint8)
     PILImage.fromarray(picture).save(tmp_path / "a.png")
-    explained = predictor(keep=ROWS * COLUMNS).predict(tmp_path / "a.png")
+    model = predictor(keep=ROWS * COLUMNS)
+    assert len(model.open(tmp_path / "a.png")) == ROWS * COLUMNS
+    explained = model.predict(tmp_path / "a.png")
     source = explained.source
     assert len(source) == explained.patches == ROWS * COLUMNS
     assert explained.coords.min() == -12
