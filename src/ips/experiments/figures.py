@@ -129,7 +129,7 @@ def draw_memory(
         if paper[label]:
             axes.plot(*zip(*sorted(paper[label].items()), strict=True), ":", color=colour, lw=1.5)
         figure.text(0.083 + 0.2 * number, 0.085, f"● {label}", color=colour, size=10)
-    note = "● measured in host memory    ○ computed from smaller samples    × paper, GPU memory"
+    note = "● measured here    ○ computed from smaller samples    × paper, GPU memory"
     figure.text(0.083, 0.03, note, color=MUTED, size=9)
     axes.set_xlim(0, 1.04 * largest)
     axes.set_ylim(bottom=0)
