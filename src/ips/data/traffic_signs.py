@@ -255,7 +255,10 @@ def count_message(folder: Path) -> str | None:
     if counts == list(IMAGES.values()):
         return None
     found, expected = (" + ".join(map(str, numbers)) for numbers in (counts, IMAGES.values()))
-    return f"the paper has {expected} images, this folder {found}: scores may differ from it"
+    return (
+        f"the paper has {expected} images, this folder {found}: scores may differ from it (the "
+        "paper left out one photograph with a face, which data.exclude can do)"
+    )
 
 
 def _check_excluded(names: Sequence[str], folder: Path) -> None:

@@ -186,7 +186,10 @@ def _split(rows: Sequence[Row], data: TableConfig) -> dict[Split, list[int]]:
     }
     for name in ("train", "test"):
         if not numbers[name]:
-            raise DataError(f"{data.csv}: no row has {name!r} in its column `split`")
+            raise DataError(
+                f"{data.csv}: no row has {name!r} in its column `split`: mark some, or remove the "
+                "column for a random split"
+            )
     return numbers
 
 
