@@ -22,7 +22,7 @@ PATCHES = 251_812
 FEATURES = 2048
 """Number of features of a patch, from a ResNet-50."""
 
-_IMAGES = 16
+_IMAGES = 270  # training slides of CAMELYON16; links take no space
 _ROWS = 32  # rows of a chunk of the file, as in our own feature files
 _BLOCK = 32 * _ROWS  # rows that are drawn at a time
 
@@ -40,7 +40,7 @@ def write_stand_in(folder: Path, *, patches: int = PATCHES, features: int = FEAT
     if (folder / TABLE).is_file():
         return
     folder.mkdir(parents=True, exist_ok=True)
-    names = [f"slide_{number:02d}" for number in range(_IMAGES + 1)]
+    names = [f"slide_{number:03d}" for number in range(_IMAGES + 1)]
     rng = np.random.default_rng(0)
     with atomic_path(folder / "features.h5") as part, h5py.File(part, "w") as file:
         first = file.create_group(names[0])
