@@ -117,3 +117,32 @@ def test_classes_are_called_by_name_or_number() -> None:
     assert tasks["named"].metric_name == "accuracy"
     assert tasks["numbered"].class_names == ["0", "1", "2"]
     assert tasks["single"].class_names == ["0", "1"]
+
+
+def test_an_auc_without_both_classes_is_undefined() -> None:
+    task = Task("binary", 2, names=("normal", "tumor"))
+    metric = task.metric()
+    labels = torch.tensor([1.0, 1.0])
+    task.update(metric, torch.tensor([[1.0], [2.0]]), labels)
+    assert metric.compute().isnan()
+    assert task.only_class(task.one_hot(labels)) == "only class tumor"
+    task.update(metric, torch.tensor([[0.0]]), torch.tensor([0.0]))
+    assert float(metric.compute()) == 1.0
+
+
+def test_a_class_without_images_does_not_count_in_the_mean_auc() -> None:
+    task = Task("multiclass", 3, score="auc")
+    metric = task.metric()
+    logits = torch.tensor([[2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [0.0, 1.0, 2.0]])
+    task.update(metric, logits, torch.tensor([0, 1, 1]))  # class 2 has no image
+    assert float(metric.compute()) == pytest.approx(7 / 8)  # 1 for class 0, 3/4 for class 1
+
+
+def test_equal_labels_of_several_kinds() -> None:
+    several = Task("multilabel", 2)
+    assert several.only_class(several.one_hot(torch.tensor([[1.0, 0.0], [1.0, 1.0]]))) is None
+    same = several.one_hot(torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
+    assert several.only_class(same) == "the same labels for every image"
+    one = Task("multiclass", 3)
+    assert one.only_class(one.one_hot(torch.tensor([2, 2]))) == "only class 2"
+    assert one.only_class(one.one_hot(torch.tensor([2, 0]))) is None

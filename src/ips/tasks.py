@@ -110,7 +110,9 @@ class Task:
 
     def metric(self) -> Metric:
         """A new metric, to be updated with `update`."""
-        from torchmetrics import AUROC, Accuracy, ExactMatch
+        from torchmetrics import Accuracy, ExactMatch
+
+        from ips.metrics import AUC
 
         # Probabilities and labels are valid by construction, so their validation is skipped.
         options = {"num_classes": self.classes, "num_labels": self.classes, "validate_args": False}
@@ -121,14 +123,31 @@ class Task:
             case "exact-match":
                 return ExactMatch(task=self.kind, **options)
             case "auc":
-                return AUROC(task=self.kind, **options)
+                return AUC()
 
     def update(self, metric: Metric, logits: Tensor, labels: Tensor) -> None:
         """Add a batch to ``metric``."""
         probabilities = self.activation(logits.detach().float())
+        if self.metric_name == "auc":
+            # The first class of a binary task would only repeat the area of the second.
+            metric.update(probabilities, self.one_hot(labels)[:, -self.outputs :])
+            return
         if self.kind == "binary":
             probabilities = probabilities.view_as(labels)
         metric.update(probabilities, labels.long())
+
+    def only_class(self, present: Tensor) -> str | None:
+        """What all images of ``(B, C)`` bools from `one_hot` have in common, if they are all equal.
+
+        >>> task = Task("binary", 2, names=("normal", "tumor"))
+        >>> task.only_class(task.one_hot(torch.tensor([1.0, 1.0])))
+        'only class tumor'
+        """
+        if not bool((present == present[0]).all()):
+            return None
+        if self.kind == "multilabel":
+            return "the same labels for every image"
+        return f"only class {self.class_names[int(present[0].int().argmax())]}"
 
 
 def build_tasks(configs: Mapping[str, TaskConfig]) -> dict[str, Task]:

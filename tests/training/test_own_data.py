@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 from pathlib import Path
 
 import h5py
@@ -104,7 +106,10 @@ def test_a_split_column_needs_both_sides(features: Path, tmp_path: Path) -> None
         train(config(features), tmp_path / "run", console=CONSOLE)
 
 
-def test_a_damaged_picture_is_one_sentence_whoever_reads_it(pictures: Path, tmp_path: Path) -> None:
+def test_a_damaged_picture_is_one_sentence_whoever_reads_it(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ips.training.run.check_files", lambda *_: None)  # damaged after the check
     for number in range(8):
         path = tmp_path / f"{number}.png"
         path.write_bytes(path.read_bytes()[:500])
@@ -117,6 +122,55 @@ def test_a_damaged_picture_is_one_sentence_whoever_reads_it(pictures: Path, tmp_
         messages.append(str(caught.value))
     assert messages[0] == messages[1]
     assert "\n" not in messages[1]
+
+
+def test_bad_files_of_any_split_are_refused_before_training(features: Path, tmp_path: Path) -> None:
+    projector = {"name": "projector", "dim": 8}
+    with h5py.File(tmp_path / "5.h5", "r+") as file:  # a test image
+        file["features"][3, 2] = np.nan
+    message = r"5\.h5: the features of patch 3 are not finite: extract it again"
+    with pytest.raises(DataError, match=f"^{message}$"):
+        train(config(features, encoder=projector), tmp_path / "run", console=CONSOLE)
+    with h5py.File(tmp_path / "0.h5", "r+") as file:
+        file["features"][0, 0] = np.inf
+    with pytest.raises(DataError, match=r"^2 of 6 files cannot be used: 0\.h5.*; 5\.h5"):
+        train(config(features, encoder=projector), tmp_path / "run", console=CONSOLE)
+    assert not (tmp_path / "run").exists()
+
+
+def test_pictures_with_other_channels_are_refused_before_training(
+    pictures: Path, tmp_path: Path
+) -> None:
+    Image.new("L", (60, 50)).save(tmp_path / "3.png")
+    with pytest.raises(DataError, match=r"16 x 16 px with 3 channels and those of 3\.png"):
+        train(config(pictures), tmp_path / "run", console=CONSOLE)
+
+
+def test_equal_training_labels_are_refused_and_a_missing_class_is_named(
+    features: Path, tmp_path: Path
+) -> None:
+    projector = {"name": "projector", "dim": 8}
+    text = features.read_text()
+    features.write_text(text.replace(",1,train", ",0,train"))
+    with pytest.raises(DataError, match="'grade': the 4 training images have only class 0"):
+        train(config(features, encoder=projector), tmp_path / "run", console=CONSOLE)
+    features.write_text(text.replace(",0,test", ",1,test"))
+    shown = Console(file=io.StringIO(), width=200)
+    train(config(features, encoder=projector), tmp_path / "run", console=shown)
+    assert "warning: task 'grade': no test image has the class 0" in shown.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_an_undefined_score_is_null(features: Path, tmp_path: Path) -> None:
+    features.write_text(features.read_text().replace(",0,test", ",1,test"))
+    sections = {
+        "encoder": {"name": "projector", "dim": 8},
+        "tasks": {"grade": {"kind": "binary"}},
+    }
+    train(config(features, **sections), tmp_path / "run", console=CONSOLE)
+    result = evaluate(tmp_path / "run", console=CONSOLE)
+    assert result.scores == {"grade": None}
+    assert result.undefined == {"grade": "only class 1 in the test set"}
+    assert json.loads((tmp_path / "run/test.json").read_text()) == {"grade": None}
 
 
 def test_a_feature_file_without_places_is_refused_before_training(

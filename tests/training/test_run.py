@@ -29,7 +29,7 @@ def test_a_run_folder_has_all_files(tmp_path: Path) -> None:
     scores = evaluate(run, console=CONSOLE).scores
     assert json.loads((run / "test.json").read_text()) == scores
     assert set(scores) == {"majority", "multi"}
-    assert all(0 <= score <= 1 for score in scores.values())
+    assert all(score is not None and 0 <= score <= 1 for score in scores.values())
     saved = parse_config(read_yaml(run / "config.yaml"), source="saved")
     assert saved == resolve(config, build_data(config))
     rows = metrics(run)

@@ -50,9 +50,10 @@ def evaluate(run: RunFolder) -> None:
 
 
 def _print_scores(evaluation: Evaluation) -> None:
-    rows = [
-        [task, f"{score:.3f}", evaluation.metrics[task]]
-        for task, score in evaluation.scores.items()
-    ]
+    rows = []
+    for task, score in evaluation.scores.items():
+        undefined = f"undefined ({evaluation.undefined.get(task)})"
+        text = undefined if score is None else f"{score:.3f}"
+        rows.append([task, text, evaluation.metrics[task]])
     print_table(["task", "test score", "metric"], rows)
     print_message(f"{evaluation.run}: test.json, metrics.csv, model.safetensors, figures/")

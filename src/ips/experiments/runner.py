@@ -168,7 +168,8 @@ def read_results(plan: Plan) -> list[Result]:
             seed = int(run.name.removeprefix("seed-"))
             if _read_json(run / _REQUESTED) == _values(plan, arm, seed):
                 scores = _read_json(RunFolder(run).test)
-                results += [Result(arm, seed, task, score) for task, score in scores.items()]
+                defined = {task: s for task, s in scores.items() if s is not None}
+                results += [Result(arm, seed, task, score) for task, score in defined.items()]
     return results
 
 

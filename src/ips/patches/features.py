@@ -97,6 +97,17 @@ class FeatureBag(PatchSource):
         in_order = len(wanted) == len(index) and bool((wanted == index).all())
         return torch.from_numpy(rows if in_order else rows[back])  # (k, D)
 
+    def check(self) -> None:
+        """Raise if the file is damaged or a feature is not finite; reads the whole file."""
+        super().check()
+        for start in range(0, len(self), _SLICE_ROWS):
+            rows = self.read(np.arange(start, min(start + _SLICE_ROWS, len(self))))  # (k, D)
+            if not bool((finite := rows.isfinite().all(dim=1)).all()):
+                row = start + int((~finite).int().argmax())
+                raise PatchError(
+                    f"{self.name}: the features of patch {row} are not finite: extract it again"
+                )
+
     def close(self) -> None:
         """Close the file; a later read opens it again."""
         with _hdf5_lock:

@@ -84,6 +84,12 @@ class PatchSource(Closable, ABC):
     def read(self, indices: Indices) -> Tensor:
         """Return only these patches, in this order: ``(k, C, h, w)`` uint8 or ``(k, D)`` floats."""
 
+    def check(self) -> None:
+        """Raise if the file cannot be used, as far as reading its last patch can tell."""
+        if not len(self):
+            raise PatchError(f"{self.name}: has no patches: leave it out")
+        self.read([len(self) - 1])
+
     @property
     def parts(self) -> tuple[Part, ...]:
         """The images, each at one magnification, that the patches belong to; one today.
@@ -189,6 +195,9 @@ class PatchSubset(PatchSource):
     def read(self, indices: Indices) -> Tensor:
         index = as_index(indices, len(self), self.name)
         return self.source.read(torch.from_numpy(self.indices)[index])
+
+    def check(self) -> None:
+        self.source.check()
 
     def close(self) -> None:
         self.source.close()

@@ -63,6 +63,11 @@ class TaskPredictions:
         return correct
 
     @property
+    def only_class(self) -> str | None:
+        """What all images have in common, if their labels are all equal."""
+        return self.task.only_class(torch.from_numpy(self.labels))
+
+    @property
     def cross_entropy(self) -> Floats:
         """``(n,)``: cross-entropy of the labels, the mean over labels of a multilabel task."""
         loss: Floats = -np.log(np.clip(self.probabilities, 1e-12, 1)) * self.labels  # (n, C)

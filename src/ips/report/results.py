@@ -37,12 +37,16 @@ _PAIRS = 20  # number of confused pairs to list instead
 
 @dataclass(frozen=True)
 class Score:
-    """A score, its name in a config and on the page, and that of the majority baseline."""
+    """A score, its name in a config and on the page, and that of the majority baseline.
+
+    ``undefined`` says why a score does not exist.
+    """
 
     key: str
     name: str
     interval: Interval
     baseline: float
+    undefined: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,7 @@ def task_scores(task: TaskPredictions, *, first: str | None) -> list[Score]:
     accuracy = wilson(int(correct.sum()), len(correct))
     counts = np.unique(labels, axis=0, return_counts=True)[1]
     majority = float(counts.max()) / len(labels)
+    reason = f"{task.only_class} in the test set"
     match task.kind:
         case "multilabel":
             share = labels.mean(axis=0)
@@ -90,13 +95,15 @@ def task_scores(task: TaskPredictions, *, first: str | None) -> list[Score]:
             scores = [
                 Score("exact-match", "exact match", accuracy, majority),
                 Score("accuracy", "label accuracy", each, chance),
-                Score("auc", "AUC, mean over labels", auc(task.probabilities, labels), 0.5),
+                Score("auc", "AUC, mean over labels", auc(task.probabilities, labels), 0.5, reason),
             ]
         case "binary":
-            area = Score("auc", "AUC", auc(task.probabilities[:, 1:], labels[:, 1:]), 0.5)
+            area = Score("auc", "AUC", auc(task.probabilities[:, 1:], labels[:, 1:]), 0.5, reason)
             scores = [area, Score("accuracy", "accuracy", accuracy, majority)]
         case _:
-            area = Score("auc", "AUC, mean over classes", auc(task.probabilities, labels), 0.5)
+            area = Score(
+                "auc", "AUC, mean over classes", auc(task.probabilities, labels), 0.5, reason
+            )
             scores = [Score("accuracy", "accuracy", accuracy, majority), area]
     return sorted(scores, key=lambda score: score.key != first)
 
@@ -160,7 +167,7 @@ def _roc(task: TaskPredictions) -> Figure:
     scores, labels = task.probabilities[:, 1], task.labels[:, 1]
     area = auc(scores[:, None], labels[:, None])
     if not area.defined:
-        return Figure("ROC curve", None, "No ROC curve: all test images belong to one class.")
+        return Figure("ROC curve", None, f"No ROC curve: {task.only_class} in the test set.")
     rates = binary_roc(torch.from_numpy(scores), torch.from_numpy(labels).int())[:2]
     curve = Line("line c0", *(rate.double().numpy() for rate in rates))
     label, axes = f"ROC curve, area {area.value:.3f}", ("false positive rate", "true positive rate")

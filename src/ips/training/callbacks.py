@@ -44,7 +44,7 @@ class Bar(Callback):
     def on_train_epoch_end(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
         if trainer.is_global_zero:
             values = learner.epoch_metrics()  # type: ignore[operator]
-            text = ", ".join(f"{name} {value:.3f}" for name, value in values.items())
+            text = ", ".join(f"{name} {_shown(value)}" for name, value in values.items())
             epoch = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
             print_without_terminal(self._progress, f"{epoch}: {text}")
 
@@ -74,6 +74,10 @@ class Bar(Callback):
             self._progress.stop()
         elif self._task in self._progress.task_ids:
             self._progress.remove_task(self._task)
+
+
+def _shown(value: float) -> str:
+    return "undefined" if math.isnan(value) else f"{value:.3f}"
 
 
 class MetricsFile(Callback):

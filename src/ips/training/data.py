@@ -49,6 +49,8 @@ class Data:
 
     Attributes:
         background: by task, the class that means that there is nothing to find, such as "no sign".
+        labels: labels of each split of a table, to be checked before training.
+        stored: whether the images are files, which can be checked before training.
     """
 
     train: DataSet
@@ -56,6 +58,8 @@ class Data:
     test: DataSet
     names: dict[str, list[str]] = field(default_factory=dict)
     background: dict[str, int] = field(default_factory=dict)
+    labels: dict[Split, list[dict[str, Tensor]]] = field(default_factory=dict)
+    stored: bool = False
 
 
 class Sampled:
@@ -126,6 +130,7 @@ def _build(config: Config) -> Data:
                 test=signs(split="test"),
                 names={"sign": traffic_signs.NAMES},
                 background={"sign": traffic_signs.NO_SIGN},
+                stored=True,
             )
         case TableConfig() as data:
             return _table(data, config)
@@ -170,9 +175,14 @@ def _table(data: TableConfig, config: Config) -> Data:
         return TableData([rows[i] for i in numbers], labels=labels, open=opener)
 
     numbers = _split(rows, data)
-    validation = part(numbers["validation"]) if numbers["validation"] else None
-    train, test = part(numbers["train"]), part(numbers["test"])
-    return Data(train=train, validation=validation, test=test, names=encoded.names)
+    return Data(
+        train=part(numbers["train"]),
+        validation=part(numbers["validation"]) if numbers["validation"] else None,
+        test=part(numbers["test"]),
+        names=encoded.names,
+        labels={name: [encoded.labels[i] for i in rows] for name, rows in numbers.items() if rows},
+        stored=True,
+    )
 
 
 def _split(rows: Sequence[Row], data: TableConfig) -> dict[Split, list[int]]:

@@ -119,6 +119,7 @@ class Learner(BaseLearner):
         self.metrics: dict[str, Metric] = {}
         self.validation_metrics: dict[str, Metric] = {}
         self.losses: list[Tensor] = []
+        self.test_labels: dict[str, list[Tensor]] = {}
 
     def on_train_epoch_start(self) -> None:
         """Reset the metrics, and freeze the BatchNorms that Lightning put into training mode."""
@@ -150,15 +151,31 @@ class Learner(BaseLearner):
 
     def on_test_epoch_start(self) -> None:
         self.metrics = self._new_metrics()
+        self.test_labels = {name: [] for name in self.tasks}
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
         output, selection = self._score(self.metrics, batch)
+        for name, labels in self.test_labels.items():
+            labels.append(batch[1][name].cpu())
         if self.observer is not None:
             self.observer(batch[0], output, selection)
 
     def scores(self) -> dict[str, float]:
-        """Score of each task since the start of the training epoch or of the test."""
+        """Score of each task since the start of the training epoch or of the test.
+
+        The score is nan where it is undefined, such as an AUC with images of a single class.
+        """
         return _compute(self.metrics)
+
+    def undefined(self) -> dict[str, str]:
+        """Why the test score of a task is undefined, for each task where it is."""
+        reasons: dict[str, str] = {}
+        for name, score in self.scores().items():
+            if math.isnan(score):
+                task = self.tasks[name]
+                found = task.only_class(task.one_hot(torch.cat(self.test_labels[name])))
+                reasons[name] = f"{found} in the test set"
+        return reasons
 
     def epoch_metrics(self) -> dict[str, float]:
         values = {"loss": float(torch.stack(self.losses).mean())}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from ips.models import Net
 from ips.progress import progress_bar
 from ips.tasks import build_tasks
 from ips.training import harness
+from ips.training.checks import check_files, missing_classes
 from ips.training.data import Data, build_data
 from ips.training.folder import RunFolder, TrainedModel, load_model, save_model
 from ips.training.model import build_model, resolve
@@ -37,12 +39,14 @@ class Evaluation:
 
     Attributes:
         run: run folder.
-        scores: score of each task.
+        scores: score of each task; None where it is undefined.
+        undefined: why a score is undefined, such as "only class 0 in the test set".
         model: the model.
     """
 
     run: Path
-    scores: dict[str, float]
+    scores: dict[str, float | None]
+    undefined: dict[str, str]
     model: TrainedModel
 
     @property
@@ -82,6 +86,9 @@ def train(
         folder.check_settings(_flat_settings(config), _flat_settings(then))
     if folder.model.is_file():
         return load_model(run)
+    progress = progress or progress_bar(console)
+    if not started:
+        _check(data, config, progress)
     torch.manual_seed(config.train.seed)
     net = build_model(config)
     run.mkdir(parents=True, exist_ok=True)
@@ -90,7 +97,7 @@ def train(
         Learner(net, config),
         Batches(config, data),
         folder,
-        progress=progress or progress_bar(console),
+        progress=progress,
         epochs=config.train.epochs,
         precision=config.train.precision,
         gradient_clip=net.gradient_clip,
@@ -128,9 +135,19 @@ def evaluate(
         progress=progress or progress_bar(console),
         precision=model.config.train.precision,
     )
-    scores = learner.scores()
+    undefined = learner.undefined()
+    scores = {task: None if task in undefined else s for task, s in learner.scores().items()}
     write_text(RunFolder(run).test, json.dumps(scores, indent=2) + "\n")
-    return Evaluation(run, scores, model)
+    return Evaluation(run, scores, undefined, model)
+
+
+def _check(data: Data, config: Config, progress: Progress) -> None:
+    """Check labels and files before the first step; warn of classes that a split lacks."""
+    for warning in missing_classes(data, build_tasks(config.tasks)):
+        progress.console.print(f"warning: {warning}", markup=False, highlight=False, soft_wrap=True)
+    if data.stored:
+        with nullcontext() if progress.live.is_started else progress:
+            check_files(data, progress)
 
 
 def _flat_settings(config: Config) -> dict[str, Any]:

@@ -1,0 +1,95 @@
+"""What can be known about the data before training: constant labels, missing classes, bad files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from rich.progress import Progress
+
+from ips.errors import DataError, IPSError
+from ips.tasks import Task
+from ips.training.data import Data, DataSet
+
+# Files that are opened at the same time: some decoders hold a whole image.
+_THREADS = min(4, os.cpu_count() or 1)
+
+
+def missing_classes(data: Data, tasks: Mapping[str, Task]) -> list[str]:
+    """A sentence for each split that lacks a class; an error if all training labels are equal."""
+    warnings = []
+    for name, task in tasks.items():
+        for split, rows in data.labels.items():
+            present = task.one_hot(torch.stack([row[name] for row in rows]))  # (images, C)
+            only = task.only_class(present)
+            if split == "train" and only is not None:
+                raise DataError(
+                    f"task {name!r}: the {len(rows)} training images have {only}, so there is "
+                    f"nothing to learn: check the column {name!r} and the split"
+                )
+            some = present.any(dim=0).tolist()
+            absent = [c for c, there in zip(task.class_names, some, strict=True) if not there]
+            if absent:
+                warnings.append(f"task {name!r}: no {split} image has the class {_listed(absent)}")
+    return warnings
+
+
+def check_files(data: Data, progress: Progress) -> None:
+    """Open the files of all splits, and raise one error for all that cannot be used."""
+    items = list(_items(data))
+    bar = progress.add_task("checking", total=len(items), note="files")
+    bad: list[IPSError] = []
+    shapes: dict[tuple[int, ...], str] = {}
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for result in pool.map(lambda item: _check(*item), items):
+            progress.advance(bar)
+            if isinstance(result, IPSError):
+                bad.append(result)
+            else:
+                name, shape = result
+                shapes.setdefault(shape, name)
+    progress.remove_task(bar)
+    if bad:
+        raise DataError(_summary(bad, len(items)))
+    if len(shapes) > 1:
+        (first, a), (second, b) = list(shapes.items())[:2]
+        raise DataError(
+            f"patches of {a} are {_size(first)} and those of {b} {_size(second)}: convert the "
+            f"files so that all are alike"
+        )
+
+
+def _items(data: Data) -> Iterator[tuple[DataSet, int]]:
+    for split in (data.train, data.validation, data.test):
+        if split is not None:
+            yield from ((split, number) for number in range(len(split)))
+
+
+def _check(images: DataSet, number: int) -> IPSError | tuple[str, tuple[int, ...]]:
+    try:
+        source, _ = images[number]
+        with source:
+            source.check()
+        return source.name, source.shape
+    except IPSError as error:
+        return error
+
+
+def _summary(bad: list[IPSError], count: int) -> str:
+    if len(bad) == 1:
+        return str(bad[0])
+    more = f"; and {len(bad) - 2} more" if len(bad) > 2 else ""
+    return f"{len(bad)} of {count} files cannot be used: {bad[0]}; {bad[1]}{more}"
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    if len(shape) == 1:
+        return f"{shape[0]} features"
+    channels, height, width = shape
+    return f"{width} x {height} px with {channels} channel{'s' * (channels != 1)}"
