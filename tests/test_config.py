@@ -119,6 +119,79 @@ def test_a_file_that_is_no_config(tmp_path: Path, content: str) -> None:
         read_yaml(path)
 
 
+NINE = ["a0: &a0 [x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 10))]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "\n".join(NINE),  # nine to the ninth values
+        "\n".join(
+            ["a0: &a0 {k: 1}"]
+            + [f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]}}" for i in range(1, 30)]
+        ),
+        "patches: &a [*a]",
+        "patches: " + "[" * 5000 + "]" * 5000,
+        "patches: {size: 1" + "0" * 5000 + "}",
+        "method: 2020-13-45",
+        "method: !!timestamp x",
+        "method: !!int ''",
+        "method: !!bool x",
+        "method: ips  # " + "x" * 300_000,
+    ],
+)
+def test_hostile_yaml_is_one_sentence(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=r"bad\.yaml: (not valid YAML|larger than)") as caught:
+        read_yaml(path)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"method": ["ips"]}, r"method=\['ips'\]: input should be 'ips'"),
+        ({"method": {"ips": 1}}, "method="),
+        ({"method": "k" * 10**5}, "method='kkk"),
+        ({"patches": {"size": 10**30}}, "size=1000000.* is too large: at most 1,000,000,000"),
+        ({"patches": {"stride": 16**9000}}, r"stride=2\^36000 is too large"),
+        ({"patches": {"size": 1e30}}, r"patches.size=1e\+30"),
+        ({"aggregate": {"head": [8, 10**30]}}, "head=.* is too large"),
+        ({"aggregate": {"head": [-8]}}, "aggregate.head.0=-8: input should be greater"),
+        ({"data": {"kind": "megapixel-mnist", "side": 10**6}}, "data.side=1000000: input should"),
+        ({"train": {"lr": float("inf")}}, "train.lr=inf: input should be a finite number"),
+        ({"encoder": {"std": [0.0]}}, "encoder.std.0=0.0: input should be greater than 0"),
+        ({"encoder": {"weights": "a\0b"}}, r"weights='a\\x00b': a path has no zero bytes"),
+    ],
+)
+def test_hostile_values_are_one_short_sentence(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=f"mine.yaml: .*{sentence}") as caught:
+        parse_config(TASKS | values, source="mine.yaml")
+    assert len(str(caught.value)) < 300
+
+
+def test_aliases_are_for_repeated_values(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("a: &a {size: 1}\nb: {<<: *a, stride: 2}\nc: [*a, *a]")
+    values = read_yaml(tmp_path / "a.yaml")
+    assert values["b"] == {"size": 1, "stride": 2}
+    assert values["c"] == [{"size": 1}, {"size": 1}]
+
+
+@pytest.mark.parametrize("text", ["!!int ''", "[" * 3000, "2020-13-45"])
+def test_a_setting_that_is_no_yaml(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not a YAML value"):
+        override({}, [f"select.keep={text}"])
+
+
+@pytest.mark.parametrize(
+    "values", [[], 3, {"method": ["ips"]}, {"method": "deepmil", "aggregate": 3}]
+)
+def test_a_saved_config_of_the_wrong_kind(values: Any) -> None:
+    with pytest.raises(ConfigError, match=r"run/config\.yaml: "):
+        parse_saved_config(values, source="run/config.yaml")
+
+
 def test_recipes_are_valid_at_every_scale() -> None:
     assert "megapixel-mnist" in recipe_names()
     for name in recipe_names():

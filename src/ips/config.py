@@ -4,16 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from ips.errors import shown
+
+_Size = Annotated[int, Field(ge=1)]
 Method = Literal["ips", "rps", "dps", "topmil", "deepmil", "deepmil-plus", "cnn", "ips-deepmil"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
 
+# Every whole number is at most this; larger ones would overflow or never fit into memory.
+_LARGEST = 10**9
+_MAX_SIDE = 100_000  # of images that are drawn
+
+
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Self:
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            numbers = value if isinstance(value, list) else [value]
+            if name != "seed" and any(isinstance(n, int) and n > _LARGEST for n in numbers):
+                raise ValueError(f"{name}={shown(value)} is too large: at most {_LARGEST:,}")
+            if isinstance(value, Path) and "\0" in str(value):
+                raise ValueError(f"{name}={shown(str(value))}: a path has no zero bytes")
+        return self
 
 
 def _key(default: Any, help: str, **limits: Any) -> Any:
@@ -28,7 +47,7 @@ class MegapixelMNISTConfig(_Section):
     """Digits among noise in a large black image (Sect. 4.3), generated on demand."""
 
     kind: Literal["megapixel-mnist"] = _key("megapixel-mnist", "Data set")
-    side: int = _key(1000, "Image side in pixels", ge=112)
+    side: int = _key(1000, "Image side in pixels", ge=112, le=_MAX_SIDE)
     train: int = _key(2000, "Number of training images per epoch", ge=1)
     validation: int = _key(
         0, "Number of validation images, from a tenth of the training digits; 0 for none", ge=0
@@ -54,8 +73,8 @@ class RoadSignsConfig(_Section):
     """Synthetic road scenes with a small speed limit of 50, 70 or 80 on them, or none."""
 
     kind: Literal["road-signs"] = _key("road-signs", "Data set")
-    width: int = _key(800, "Image width in pixels", ge=320)
-    height: int = _key(600, "Image height in pixels", ge=240)
+    width: int = _key(800, "Image width in pixels", ge=320, le=_MAX_SIDE)
+    height: int = _key(600, "Image height in pixels", ge=240, le=_MAX_SIDE)
     train: int = _key(2000, "Number of training images per epoch", ge=1)
     validation: int = _key(0, "Number of validation images; 0 for none", ge=0)
     test: int = _key(400, "Number of test images", ge=1)
@@ -148,7 +167,7 @@ class EncoderConfig(_Section):
     mean: list[float] | None = _key(
         None, "Mean per channel of pixels between 0 and 1; null for that of the weights"
     )
-    std: list[float] | None = _key(
+    std: list[Annotated[float, Field(gt=0)]] | None = _key(
         None, "Standard deviation per channel, likewise; null for that of the weights"
     )
     inputs: int | None = _key(
@@ -160,7 +179,7 @@ class EncoderConfig(_Section):
         ours = ("resnet18", "resnet50", "thin-resnet", "projector")
         if self.name not in ours and not self.name.startswith(("timm:", "hub:")):
             known = ", ".join([*ours, "timm:NAME", "hub:OWNER/REPO"])
-            raise ValueError(f"there is no encoder {self.name!r}: choose one of {known}")
+            raise ValueError(f"there is no encoder {shown(self.name)}: choose one of {known}")
         return self
 
 
@@ -203,7 +222,7 @@ class AggregateConfig(_Section):
     attention_dropout: float = _key(0.1, "Dropout of the attention weights", ge=0, lt=1)
     position: bool = _key(False, "Add an encoding of the position of a patch in the image")
     hidden: int = _key(128, "Number of hidden units of gated attention", ge=1)
-    head: list[int] = _key([], "Sizes of the hidden layers of the task heads")
+    head: list[_Size] = _key([], "Sizes of the hidden layers of the task heads")
 
 
 class DPSConfig(_Section):
@@ -303,14 +322,15 @@ class Config(_Section):
     train: TrainConfig = _key(TrainConfig(), "Optimisation")
     tasks: dict[str, TaskConfig] = _key(..., "Labels to predict, by name", min_length=1)
     readout: str | None = _key(None, "Task that trains the patch-level head; null for none")
-    readout_head: list[int] = _key([128], "Sizes of the hidden layers of the patch-level head")
+    readout_head: list[_Size] = _key([128], "Sizes of the hidden layers of the patch-level head")
 
     @model_validator(mode="before")
     @classmethod
     def _method_defaults(cls, values: Any) -> Any:
-        defaults = METHOD_DEFAULTS.get(values.get("method")) if isinstance(values, Mapping) else {}
+        method = values.get("method") if isinstance(values, Mapping) else None
+        defaults = METHOD_DEFAULTS.get(method, {}) if isinstance(method, str) else {}
         result = values
-        for section, keys in (defaults or {}).items():
+        for section, keys in defaults.items():
             given = result.get(section, {})
             if isinstance(given, Mapping):
                 result = {**result, section: {**keys, **given}}
@@ -329,5 +349,5 @@ class Config(_Section):
     def _readout_is_a_task(self) -> Config:
         if self.readout is not None and self.readout not in self.tasks:
             known = ", ".join(self.tasks)
-            raise ValueError(f"readout: {self.readout!r} is not one of the tasks: {known}")
+            raise ValueError(f"readout: {shown(self.readout)} is not one of the tasks: {known}")
         return self

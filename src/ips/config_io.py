@@ -11,8 +11,18 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from ips.config import GATED, METHOD_DEFAULTS, AnyDataConfig, Config, TaskConfig
-from ips.errors import ConfigError
+from ips.errors import ConfigError, because, shown
 from ips.files import write_text
+
+# Limits of a YAML file: bytes, and values with every alias replaced by what it stands for.
+_MAX_BYTES = 2**18
+_MAX_VALUES = 20_000
+
+# PyYAML does not convert these errors to its own: a date without such a month, !!int without one.
+_MALFORMED = (
+    *(yaml.YAMLError, ArithmeticError, AttributeError, LookupError),
+    *(RecursionError, TypeError, ValueError),
+)
 
 
 def parse_config(values: Mapping[str, Any], *, source: str) -> Config:
@@ -23,26 +33,67 @@ def parse_config(values: Mapping[str, Any], *, source: str) -> Config:
         raise ConfigError(f"{source}: {_sentence(error)}") from error
 
 
-def parse_saved_config(values: Mapping[str, Any], *, source: str) -> Config:
+def parse_saved_config(values: Any, *, source: str) -> Config:
     """Validate the config of a run folder, also of one that an earlier version wrote."""
-    if values.get("method") in METHOD_DEFAULTS:  # up to 0.1 these methods ignored aggregate.name
-        values = {**values, "aggregate": {**values.get("aggregate", {}), "name": GATED}}
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{source}: its config is {shown(values)}, expected keys and values")
+    method, aggregate = values.get("method"), values.get("aggregate", {})
+    # up to 0.1 these methods ignored aggregate.name
+    if isinstance(method, str) and method in METHOD_DEFAULTS and isinstance(aggregate, Mapping):
+        values = {**values, "aggregate": {**aggregate, "name": GATED}}
     return parse_config(values, source=source)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a mapping from a YAML file."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise ConfigError(f"{path}: larger than {_MAX_BYTES // 1024} kB, so it is no config")
+        values = _parse_yaml(data.decode("utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
+        raise ConfigError(f"{path}: cannot be read {because(error, remedy='check it')}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not a text file") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
+    except _MALFORMED as error:
+        raise ConfigError(f"{path}: not valid YAML ({_reason(error)})") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected keys and values, as printed by `ips recipes show`")
     return values
+
+
+def _parse_yaml(text: str) -> Any:
+    """Parse YAML; raise one of ``_MALFORMED``, also if a few aliases stand for a huge value."""
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _count(node, {})
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _count(node: yaml.Node, counts: dict[int, int]) -> int:
+    """Number of values below ``node``, where an alias counts as often as it is used."""
+    if id(node) not in counts:
+        counts[id(node)] = _MAX_VALUES + 1  # if the node contains itself
+        inner = node.value if isinstance(node, yaml.CollectionNode) else []
+        parts = [part for item in inner for part in (item if isinstance(item, tuple) else [item])]
+        counts[id(node)] = 1 + sum(_count(part, counts) for part in parts)
+    if counts[id(node)] > _MAX_VALUES:
+        raise yaml.YAMLError(f"more than {_MAX_VALUES:,} values, counting every use of an alias")
+    return counts[id(node)]
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, RecursionError):
+        return "too many sections inside each other"
+    if not isinstance(error, yaml.YAMLError):
+        return f"a number, date or tagged value is malformed: {shown(str(error), quote=False)}"
+    return shown(str(error), quote=False)
 
 
 def write_yaml(values: Mapping[str, Any], path: Path) -> None:
@@ -84,9 +135,9 @@ def override(values: Mapping[str, Any], settings: Sequence[str]) -> dict[str, An
         if not equals or not name:
             raise ConfigError(f"--set {setting}: expected key=value, for instance select.keep=50")
         try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"--set {setting}: {text!r} is not a YAML value") from error
+            value = _parse_yaml(text)
+        except _MALFORMED as error:
+            raise ConfigError(f"--set {setting}: {shown(text)} is not a YAML value") from error
         *sections, key = name.split(".")
         place = result
         for section in sections:
@@ -115,12 +166,16 @@ def _sentence(error: ValidationError) -> str:
             return f"unknown key {key!r}: {hint}"
         case "missing":
             help = section.model_fields[field].description or "see `ips recipes show`"
-            return f"key {key!r} is missing: {help[0].lower() + help[1:]}"
+            return f"key {key!r} is missing: {_decapitalised(help)}"
         case "value_error":
             return f"{key + ': ' if key else ''}{first['ctx']['error']}"
         case _:
-            message = first["msg"][0].lower() + first["msg"][1:]
-            return f"{key}={first['input']!r}: {message}"
+            message = _decapitalised(first["msg"])
+            return f"{key}={shown(first['input'])}: {message}"
+
+
+def _decapitalised(text: str) -> str:
+    return text if text[:2].isupper() else text[0].lower() + text[1:]  # CSV stays
 
 
 def _locate(loc: tuple[int | str, ...]) -> tuple[type[BaseModel], str]:

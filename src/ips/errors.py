@@ -1,4 +1,4 @@
-"""Every error that a user's input can cause, as one tree, and the check for optional packages.
+"""Every error that a user's input can cause, as one tree, and the words of their messages.
 
     IPSError
     ├── ConfigError          a setting that is unknown, out of range or contradicts another
@@ -9,12 +9,17 @@
     └── MissingPackageError  an optional package that is not installed
 
 Each message is one sentence that names the file, the value and the remedy. The command line
-prints it and exits with code 1; ``--debug`` shows the traceback instead.
+prints it and exits with code 1; ``--debug`` shows the traceback instead. ``because`` words the
+errors of the operating system, ``shown`` quotes a value, ``require`` names a missing package.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import reprlib
 from importlib.util import find_spec
+from typing import Any
 
 # Import name of each optional package, and the extra in pyproject.toml that installs it.
 _EXTRAS = {
@@ -37,9 +42,39 @@ _EXTRAS = {
     "timm": "timm",
 }
 
+#: What to do about errors of the operating system that say nothing about the content of a file.
+REMEDIES = {
+    errno.EACCES: "check its permissions",
+    errno.EPERM: "check its permissions",
+    errno.EROFS: "it is on a read-only disk, choose another folder",
+    errno.ENOSPC: "make room on the disk, or choose another folder",
+    errno.EDQUOT: "make room in your quota, or choose another folder",
+    errno.EFBIG: "raise the limit with `ulimit -f`, or choose another disk",
+    errno.EMFILE: "raise the limit of open files with `ulimit -n 4096` and try again",
+    errno.ENFILE: "close other programs, all together have too many files open",
+    errno.EIO: "the disk or its connection fails, copy the file to another disk",
+    errno.ENAMETOOLONG: "use a shorter name",
+    errno.ELOOP: "remove the symbolic links that lead back to themselves",
+    errno.ENOTDIR: "check the path",
+    errno.EISDIR: "give the file in it",
+}
+
+# A message may quote a file, which may contain anything.
+_MESSAGE = 1000
+_VALUE = 80
+
 
 class IPSError(Exception):
-    """An error caused by the user's input, with a message for that user."""
+    """An error caused by the user's input, with a message for that user.
+
+    The message is printed as one line of limited length without control characters.
+    """
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if len(text) > _MESSAGE:
+            text = f"{text[: _MESSAGE // 2]} ... {text[-_MESSAGE // 2 :]}"
+        return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 class ConfigError(IPSError):
@@ -77,3 +112,53 @@ def require(*packages: str) -> None:
                 f"the package {package} is not installed: "
                 f"pip install 'iterative-patch-selection[{_EXTRAS[package]}]'"
             )
+
+
+def because(error: BaseException, *, remedy: str) -> str:
+    """The end of a sentence about a file: the reason in brackets, and what to do.
+
+    Args:
+        error: error of the operating system, or of a library that quotes one.
+        remedy: what to do if the error has no remedy of its own.
+
+    >>> because(OSError(errno.EMFILE, ""), remedy="copy it again")
+    '(too many open files): raise the limit of open files with `ulimit -n 4096` and try again'
+    """
+    code = error.errno if isinstance(error, OSError) else None
+    text = str(error)
+    if code not in REMEDIES:  # HDF5 and Rust put the words of the system into their own
+        code = next((known for known in REMEDIES if os.strerror(known) in text), None)
+    if code is not None:
+        return f"({os.strerror(code).lower()}): {REMEDIES[code]}"
+    words = error.strerror.lower() if isinstance(error, OSError) and error.strerror else text
+    return f"({shown(words, quote=False) or type(error).__name__}): {remedy}"
+
+
+def shown(value: Any, *, quote: bool = True) -> str:
+    """A value as messages quote it: one line, shortened, however large the value is.
+
+    >>> shown([1, [2, [3, [4, [5]]]]])
+    '[1, [2, [3, [...]]]]'
+    """
+    if quote or not isinstance(value, str):
+        return _short.repr(value)
+    line = " ".join(value[: 4 * _VALUE].split())
+    return line if len(line) <= 2 * _VALUE else f"{line[: 2 * _VALUE]}..."
+
+
+class _Short(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 3
+        self.maxstring = self.maxother = _VALUE
+
+    def repr(self, x: Any) -> str:
+        text = super().repr(x)
+        return text if len(text) <= 2 * _VALUE else f"{text[: 2 * _VALUE]}..."
+
+    def repr_int(self, x: int, level: int) -> str:
+        bits = x.bit_length()  # Python refuses to write numbers of very many digits
+        return repr(x) if bits <= 128 else f"{'-' if x < 0 else ''}2^{bits - 1}"
+
+
+_short = _Short()

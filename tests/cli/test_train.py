@@ -42,7 +42,10 @@ def test_scores_are_printed_before_figures_are_drawn(
     outcome = Outcome("train", home / "tiny.yaml", "--run", tmp_path / "run")
     assert outcome.code == 1
     assert "majority" in outcome.out
-    assert outcome.err.splitlines()[-1] == "ips: attention.png: no space left on device"
+    assert outcome.err.splitlines()[-1] == (
+        "ips: attention.png: cannot be read or written (no space left on device): make room on "
+        "the disk, or choose another folder"
+    )
 
 
 def test_an_interrupted_test_exits_with_130(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from ips.errors import ConfigError
 from ips.nn import FeatureProjector, ResNet, resnet18, resnet50, thin_resnet
-from ips.nn.weights import is_name, load_weights, normalisation
+from ips.nn.weights import encoder_settings, is_name, load_weights, normalisation
 
 State = dict[str, Tensor]
 
@@ -107,9 +108,29 @@ class Malicious:
 def test_code_in_a_weights_file_is_not_run(tmp_path: Path) -> None:
     trace = tmp_path / "it-ran"
     torch.save({**published(), "extra": Malicious(trace)}, tmp_path / "weights.pth")
-    with pytest.raises(ConfigError, match=r"weights\.pth"):
+    with pytest.raises(ConfigError, match=r"weights\.pth: .*which could run code: ") as caught:
         load_weights(encoder(), tmp_path / "weights.pth")
     assert not trace.exists()
+    own_words = str(caught.value).replace(str(tmp_path), "")
+    assert len(own_words) < 160
+    assert "weights_only" not in own_words  # torch explains how to allow code
+
+
+def test_a_zip_bomb_is_not_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "weights.pth"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("weights/data.pkl", bytes(10**6))
+    with pytest.raises(ConfigError, match="unpacks to 1,000,000 bytes"):
+        load_weights(encoder(), path)
+
+
+def test_state_dicts_and_headers_of_another_kind(tmp_path: Path) -> None:
+    torch.save({"state_dict": 5}, tmp_path / "five.pth")
+    with pytest.raises(ConfigError, match="state dict"):
+        load_weights(encoder(), tmp_path / "five.pth")
+    deep = tmp_path / "deep.safetensors"
+    save_file(published(), deep, metadata={"config": "[" * 10**5})
+    assert encoder_settings(deep) == {}
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])

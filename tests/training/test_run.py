@@ -10,7 +10,7 @@ import pytest
 import torch
 from rich.console import Console
 from safetensors import safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from ips.config_io import parse_config, read_yaml
 from ips.errors import ConfigError, IPSError, RunError
@@ -270,6 +270,26 @@ class TestBadRunFolders:
         model.write_bytes(model.read_bytes()[:-100])
         with pytest.raises(RunError, match="damaged"):
             load_model(tmp_path / "run")
+
+    @pytest.mark.parametrize("config", ["nope", "[1]", "3", "[" * 10**5, "{}", '{"method": [1]}'])
+    def test_header_without_a_config(self, tmp_path: Path, config: str) -> None:
+        weights = {"w": torch.zeros(1)}
+        save_file(weights, tmp_path / "model.safetensors", metadata={"config": config})
+        with pytest.raises((RunError, ConfigError), match=r"model\.safetensors: "):
+            load_model(tmp_path)
+
+    @pytest.mark.parametrize(
+        "header", [b"[]", b'{"\xff\xfe": 1}', b"\0" * 50, b'{"__metadata__": {"config": 3}}']
+    )
+    def test_damaged_header(self, tmp_path: Path, header: bytes) -> None:
+        for size in (len(header), 2**40, 2**63):
+            (tmp_path / "model.safetensors").write_bytes(size.to_bytes(8, "little") + header)
+            with pytest.raises(RunError, match=r"model\.safetensors: damaged"):
+                load_model(tmp_path)
+
+    def test_too_large_for_any_memory(self) -> None:
+        with pytest.raises(ConfigError, match="does not fit into memory"):
+            build_model(tiny("encoder.width=100000000", "encoder.inputs=1"))
 
 
 def metrics(run: Path) -> list[dict[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from rich.text import Text
 from typer import Option
 from typer.core import TyperGroup
 
-from ips.errors import ImageError, IPSError, PatchError
+from ips.errors import REMEDIES, ImageError, IPSError, PatchError, because
 
 out = Console()
 err = Console(stderr=True)
@@ -35,10 +34,10 @@ class ErrorReporter(TyperGroup):
                 raise typer.Exit(130) from None
             if isinstance(error, IPSError):
                 fail(str(error))
-            disk_error = error.errno in (errno.ENOSPC, errno.EACCES, errno.EROFS)
-            if not (error.filename or disk_error):
+            if not error.filename and error.errno not in REMEDIES:
                 raise
-            fail(f"{error.filename or 'the disk'}: {(error.strerror or 'error').lower()}")
+            reason = because(error, remedy="check the path")
+            fail(f"{error.filename or 'a file'}: cannot be read or written {reason}")
 
 
 app = typer.Typer(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import pickle
+import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ips.errors import ConfigError
+from ips.errors import ConfigError, because, shown
 from ips.nn.encoders import BasicBlock, Bottleneck, ResNet
 
 IMAGENET = "imagenet"
@@ -103,7 +105,7 @@ def encoder_settings(weights: str | Path | None) -> dict[str, Any]:
         with safe_open(path, framework="pt") as file:
             config = json.loads((file.metadata() or {}).get("config", "{}"))
             return dict(config.get("encoder", {}))
-    except (SafetensorError, ValueError, TypeError, AttributeError):
+    except (SafetensorError, OSError, ValueError, TypeError, AttributeError, RecursionError):
         return {}  # a damaged file is reported when its weights are read
 
 
@@ -166,17 +168,42 @@ def _read(path: Path) -> dict[str, Tensor]:
         raise ConfigError(
             f"{path}: there is no such weights file: use a file, {IMAGENET} or hub:OWNER/REPO"
         )
+    again = "copy or download it again"
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
             return load_file(path)
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise ConfigError(f"{path}: not a readable weights file ({error})") from error
-    except Exception as error:  # safetensors has its own exception for a damaged header
-        raise ConfigError(f"{path}: a damaged weights file ({error})") from error
+        _check_unpacked_size(path)
+        with warnings.catch_warnings():  # about old pickles
+            warnings.simplefilter("ignore")
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except ConfigError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read {because(error, remedy=again)}") from error
+    except pickle.UnpicklingError as error:  # torch's message explains how to allow code
+        raise ConfigError(
+            f"{path}: damaged, or it contains more than tensors, which could run code: save only "
+            "the state_dict() of the model, and use that"
+        ) from error
+    except Exception as error:  # damaged bytes can fail anywhere
+        reason = shown(str(error).partition(". ")[0] or type(error).__name__, quote=False)
+        raise ConfigError(f"{path}: a damaged weights file ({reason}): {again}") from error
+    if isinstance(state, dict):
+        state = state.get("state_dict", state)
     if not isinstance(state, dict):
         raise ConfigError(f"{path}: expected a state dict of named tensors")
-    state = state.get("state_dict", state)
     return {name: t for name, t in state.items() if isinstance(t, Tensor)}
+
+
+def _check_unpacked_size(path: Path) -> None:
+    """Raise if a zip archive unpacks to more than it holds; torch does not compress its files."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+        if unpacked > 2 * path.stat().st_size:
+            raise ConfigError(
+                f"{path}: unpacks to {unpacked:,} bytes, more than the file holds: it was not "
+                "written by torch, do not use it"
+            )

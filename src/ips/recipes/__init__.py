@@ -10,7 +10,7 @@ from typing import Any
 
 from ips.config import Config
 from ips.config_io import override, read_yaml
-from ips.errors import ConfigError
+from ips.errors import ConfigError, shown
 
 SCALES = ("laptop", "paper")
 
@@ -72,20 +72,20 @@ def _read(name_or_file: str, *, scale: str | None) -> tuple[dict[str, Any], dict
         return values, {}
     scales = values["scales"]
     if not isinstance(scales, dict) or not scales:
-        raise ConfigError(f"{path}: scales={scales!r}: expected a section for each scale")
+        raise ConfigError(f"{path}: scales={shown(scales)}: expected a section for each scale")
     chosen = scale or next((name for name in SCALES if name in scales), SCALES[0])
     if chosen not in scales:
-        has = ", ".join(map(str, scales))
+        has = ", ".join(shown(name, quote=False) for name in list(scales)[:10])
         raise ConfigError(f"{path.name}: has no scale {chosen!r}, only {has}")
     if not isinstance(scales[chosen], dict):
         raise ConfigError(
-            f"{path}: scales.{chosen}={scales[chosen]!r}: expected the settings of that scale"
+            f"{path}: scales.{chosen}={shown(scales[chosen])}: expected the settings of that scale"
         )
     settings = dict(scales[chosen])
     methods = settings.pop("methods", {})
     if not isinstance(methods, dict) or not all(isinstance(m, dict) for m in methods.values()):
         raise ConfigError(
-            f"{path}: scales.{chosen}.methods={methods!r}: expected the settings of each method"
+            f"{path}: scales.{chosen}.methods={shown(methods)}: expected settings of each method"
         )
     return settings, methods
 

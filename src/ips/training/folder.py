@@ -27,7 +27,7 @@ from torch import nn
 
 from ips.config import Config
 from ips.config_io import parse_saved_config
-from ips.errors import RunError
+from ips.errors import RunError, because
 from ips.files import atomic_path
 from ips.models import Net
 from ips.training.model import build_model
@@ -106,10 +106,17 @@ def load_model(run: Path) -> TrainedModel:
             header = file.metadata() or {}
         state = load_file(folder.model)
     except (SafetensorError, OSError) as error:
-        raise RunError(f"{folder.model}: damaged ({error}); train the run again") from error
+        damage = because(error, remedy="train the run again")
+        raise RunError(f"{folder.model}: damaged or unreadable {damage}") from error
     if "config" not in header:
         raise RunError(f"{folder.model}: has no config in its header, so it was not written by ips")
-    config = parse_saved_config(json.loads(header["config"]), source=str(folder.model))
+    try:
+        values = json.loads(header["config"])
+    except (ValueError, RecursionError) as error:
+        raise RunError(
+            f"{folder.model}: damaged, the config in its header cannot be read; train the run again"
+        ) from error
+    config = parse_saved_config(values, source=str(folder.model))
     # The trained weights replace the pretrained ones, whose file may be gone.
     start = config.encoder.model_copy(update={"weights": Path("none")})
     net = build_model(config.model_copy(update={"encoder": start}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -71,6 +72,18 @@ def resolve(config: Config, data: Data) -> Config:
 
 def build_model(config: Config) -> Net:
     """Build the model that a resolved config describes, with its initial weights."""
+    try:
+        return _build(config)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not re.search("allocate|overflow", str(error)):
+            raise
+        raise ConfigError(
+            "a model of these settings does not fit into memory: reduce encoder.width, "
+            "aggregate.hidden or another size of a layer"
+        ) from error
+
+
+def _build(config: Config) -> Net:
     # the CNN gets the position as an additional channel of the image
     built = _encoder(config, extra=int(config.method == "cnn" and config.aggregate.position))
     encoder, dim = built.net, built.dim
