@@ -5,7 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 RECIPE := src/ips/recipes/megapixel-mnist.yaml
 
-.PHONY: demo test coverage check clean
+.PHONY: demo test fuzz coverage check clean
 .DEFAULT_GOAL := demo
 
 demo: .venv/ready
@@ -17,6 +17,9 @@ demo: .venv/ready
 
 test: .venv/ready
 	$(BIN)/pytest -n auto
+
+fuzz: .venv/ready
+	$(BIN)/python -m fuzz --count 100 --stored --jobs 2
 
 coverage: .venv/ready
 	$(BIN)/pytest -n auto --cov --cov-report=term --cov-report=html
