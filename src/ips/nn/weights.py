@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ips.errors import ConfigError, because, shown
+from ips.nn.efficientnet import EFFICIENTNET, EfficientNetLite, imagenet_file, renamed
 from ips.nn.encoders import BasicBlock, Bottleneck, ResNet
 
 IMAGENET = "imagenet"
@@ -39,6 +40,7 @@ _HUB_REASONS = {
 def load_weights(encoder: nn.Module, weights: str | Path) -> None:
     """Load a ``.safetensors`` or ``.pth`` state dict into ``encoder``.
 
+    Public weights of EfficientNet-lite0 get our names.
     Tensors that the encoder does not have (the classifier, stages that were cut off) are ignored.
     A tensor that only the encoder has is an error, except for the BatchNorm over the embedding,
     which public weights lack. For a grey encoder the three colour filters are summed, which gives
@@ -46,13 +48,15 @@ def load_weights(encoder: nn.Module, weights: str | Path) -> None:
 
     Args:
         encoder: the network to fill, with torchvision's parameter names for a ResNet.
-        weights: a file; ``imagenet`` for a ResNet trained on ImageNet-1k; or ``hub:OWNER/REPO`` or
+        weights: a file; ``imagenet`` for a network trained on ImageNet-1k; or ``hub:OWNER/REPO`` or
             ``hub:OWNER/REPO/FILE`` for a file of the Hugging Face hub, by default
             ``model.safetensors``.
     """
     state = _read(_find(encoder, str(weights)))
+    if isinstance(encoder, EfficientNetLite):
+        state = renamed(state)
     wanted = encoder.state_dict()
-    first = "conv1.weight"
+    first = "stem.conv.weight" if isinstance(encoder, EfficientNetLite) else "conv1.weight"
     if first in state and first in wanted and wanted[first].shape[1] == 1:
         state[first] = state[first].sum(dim=1, keepdim=True)
     missing = [
@@ -60,7 +64,7 @@ def load_weights(encoder: nn.Module, weights: str | Path) -> None:
         for name in wanted
         # older files do not count batches, and only our encoders normalise the embedding
         if name not in state and not name.endswith("num_batches_tracked")
-        if not (isinstance(encoder, ResNet) and name.startswith("norm."))
+        if not (isinstance(encoder, ResNet | EfficientNetLite) and name.startswith("norm."))
     ]
     if missing:
         raise ConfigError(
@@ -76,11 +80,17 @@ def load_weights(encoder: nn.Module, weights: str | Path) -> None:
     encoder.load_state_dict({name: state.get(name, tensor) for name, tensor in wanted.items()})
 
 
-def normalisation(weights: str | Path | None) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation per channel of the pixels that ``weights`` were trained on.
+def normalisation(name: str, weights: str | Path | None) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation per channel of the pixels that the weights were trained on.
 
     Only ``imagenet`` is known to need any; otherwise pixels between 0 and 1 stay as they are.
+
+    Args:
+        name: name of the encoder.
+        weights: its weights, see `build_encoder`.
     """
+    if name == EFFICIENTNET:
+        return [127 / 255], [128 / 255]
     if str(weights) != IMAGENET:
         return [0.0], [1.0]
     return [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -120,6 +130,8 @@ def hub_repository(weights: str) -> tuple[str, str]:
 
 def _find(encoder: nn.Module, weights: str) -> Path:
     """Path of the weights file, downloaded if ``weights`` is a name."""
+    if weights == IMAGENET and isinstance(encoder, EfficientNetLite):
+        return imagenet_file()
     if weights == IMAGENET:
         return _download(_imagenet_repo(encoder), _HUB_FILE, weights)
     if weights.startswith("hub:"):
@@ -128,7 +140,7 @@ def _find(encoder: nn.Module, weights: str) -> Path:
 
 
 def _imagenet_repo(encoder: nn.Module) -> str:
-    remedy = "use encoder.name=resnet18 or resnet50, or leave out encoder.weights"
+    remedy = f"use encoder.name=resnet18, resnet50 or {EFFICIENTNET}, or leave out encoder.weights"
     if not isinstance(encoder, ResNet):
         raise ConfigError(
             f"encoder.weights={IMAGENET}: there are none for {type(encoder).__name__}: {remedy}"

@@ -59,7 +59,7 @@ def resolve(config: Config, data: Data) -> Config:
     if encoder.weights is not None and not is_name(encoder.weights):
         update["weights"] = encoder.weights.resolve()
     if ":" not in encoder.name:  # a timm model brings its own normalisation
-        mean, std = normalisation(encoder.weights)
+        mean, std = normalisation(encoder.name, encoder.weights)
         update |= {"mean": encoder.mean or mean, "std": encoder.std or std}
     return config.model_copy(
         update={
