@@ -190,7 +190,7 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "nothing": ({}, {}, "found nothing"),
     "no coords": ({"features": FEATURES}, {}, "found features"),
     "lengths": ({"features": FEATURES, "coords": PIXELS[:-1]}, {}, "150 features.*149"),
-    "empty": ({"features": FEATURES[:0], "coords": PIXELS[:0]}, {}, "empty bag of 0"),
+    "empty": ({"features": FEATURES[:0], "coords": PIXELS[:0]}, {}, "empty bag of 0 patches"),
     "slide": ({"features": FEATURES[0], "coords": PIXELS}, {}, "whole slide"),
     "integers": ({"features": PIXELS, "coords": PIXELS}, {}, "expected floats"),
     "flat coords": ({"features": FEATURES, "coords": PIXELS[:, 0]}, {}, r"expected \(N, 2\)"),
@@ -236,7 +236,7 @@ def test_not_hdf5_truncated_missing(folder: Path, tmp_path: Path) -> None:
     data = (folder / "clam.h5").read_bytes()
     short.write_bytes(data[: len(data) // 2])
     for path in (text, short):
-        with pytest.raises(PatchError, match=rf"{path.name}: not an HDF5 file, or an incomplete"):
+        with pytest.raises(PatchError, match=rf"{path.name}: cannot be read as a feature file"):
             open_features(path)
     with pytest.raises(PatchError, match="no such feature file"):
         open_features(tmp_path / "none.h5")
@@ -252,7 +252,7 @@ def test_damage_found_while_reading(tmp_path: Path) -> None:
     with path.open("r+b") as raw:
         raw.seek(place)
         raw.write(b"\xff" * 64)
-    with pytest.raises(PatchError, match=r"slide\.h5: /features cannot be read"):
+    with pytest.raises(PatchError, match=r"slide\.h5: cannot be read as a feature file"):
         bag.read([0])
 
 

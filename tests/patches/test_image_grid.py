@@ -73,7 +73,12 @@ def test_a_patch_larger_than_the_image_is_an_error_unless_padded(width: int, hei
     assert len(Grid(width, height, patch=50, stride=50, edge="pad")) == 2
 
 
-@pytest.mark.parametrize(("patch", "stride"), [(0, 1), (1, 0), (5, -1)])
-def test_sizes_below_one_pixel_are_an_error(patch: int, stride: int) -> None:
-    with pytest.raises(PatchError, match="at least 1 px"):
+@pytest.mark.parametrize(("patch", "stride"), [(0, 1), (1, 0), (5, -1), (10**30, 1), (1, 10**30)])
+def test_sizes_of_no_patch_are_an_error(patch: int, stride: int) -> None:
+    with pytest.raises(PatchError, match="between 1 and"):
         Grid(10, 10, patch=patch, stride=stride)
+
+
+def test_more_patches_than_fit_into_memory_are_an_error() -> None:
+    with pytest.raises(PatchError, match=r"100,000,000,000 patches .* use a larger stride"):
+        Grid(10**6, 10**5, patch=1, stride=1)

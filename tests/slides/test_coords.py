@@ -134,7 +134,7 @@ def test_wrong_coordinate_files_are_refused(path: Path, tmp_path: Path) -> None:
     with pytest.raises(PatchError, match=r"no s\.h5 with the coordinates of this slide"):
         open_slide()
     (tmp_path / "s.h5").write_text("no HDF5")
-    with pytest.raises(PatchError, match=r"s\.h5: not a coordinate file"):
+    with pytest.raises(PatchError, match=r"s\.h5: cannot be read as a coordinate file"):
         open_slide()
     store(tmp_path / "s.h5", np.arange(6))
     with pytest.raises(PatchError, match=r"coords is \(6,\), expected \(n, 2\)"):
@@ -152,3 +152,30 @@ def test_wrong_coordinate_files_are_refused(path: Path, tmp_path: Path) -> None:
     open_slide()
     with pytest.raises(ImageError, match="does not exist"):
         slide_patches(tmp_path / "none.tif", resolution=Resolution())
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_coordinates_that_are_not_finite_are_refused(
+    path: Path, tmp_path: Path, value: float
+) -> None:
+    store(tmp_path / "s.h5", np.array([[0, 0], [value, 64]]), **CLAM)
+    with pytest.raises(PatchError, match=r"s\.h5: /coords contains .* not a coordinate"):
+        slide_patches(path, resolution=Resolution(), coords=tmp_path)
+
+
+@pytest.mark.parametrize("value", [[64, 64], "64 px", b"\xff", np.nan, -3])
+@pytest.mark.parametrize("key", ["patch_size", "patch_size_level0", "level0_width"])
+def test_attributes_of_the_wrong_kind_are_refused(
+    path: Path, tmp_path: Path, key: str, value: Any
+) -> None:
+    store(tmp_path / "s.h5", CORNERS, **(TRIDENT | {key: value}))
+    with pytest.raises(PatchError, match=rf"s\.h5: its attribute {key} is .*positive number"):
+        slide_patches(path, resolution=Resolution(), coords=tmp_path)
+
+
+def test_links_to_other_files_are_refused(path: Path, tmp_path: Path) -> None:
+    store(tmp_path / "other.h5", CORNERS)
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        file["coords"] = h5py.ExternalLink("other.h5", "/coords")
+    with pytest.raises(PatchError, match=r"s\.h5: coords is a link to other\.h5"):
+        slide_patches(path, resolution=Resolution(), coords=tmp_path)

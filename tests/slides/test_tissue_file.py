@@ -72,9 +72,42 @@ def test_a_file_of_another_slide_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PatchError, match="does not exist"):
         load_tissue(tmp_path / "none.h5", image)
     path.write_bytes(path.read_bytes()[:700])
-    with pytest.raises(PatchError, match="damaged"):
+    with pytest.raises(PatchError, match="cannot be read as a tissue file"):
         load_tissue(path, image)
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["coords"] = np.zeros((1, 2))
     with pytest.raises(PatchError, match="not written by ips"):
         load_tissue(tmp_path / "other.h5", image)
+
+
+@pytest.mark.parametrize(
+    ("array", "key", "value", "message"),
+    [
+        ("coords", "patch_size", [32, 32], "its attribute patch_size is"),
+        ("coords", "patch_downsample", np.inf, "its attribute patch_downsample is inf"),
+        ("coords", "stride", None, "it has no attribute stride"),
+        ("coords", "edge", "cut", "its grid is incomplete"),
+        ("indices", "level", "zero", "its attribute level is"),
+        ("indices", "reason", 3, "its attribute reason is 3"),
+    ],
+)
+def test_damaged_attributes_are_an_error(
+    tmp_path: Path, array: str, key: str, value: object, message: str
+) -> None:
+    path, found = stored(tmp_path)
+    with h5py.File(path, "a") as file:
+        file[array].attrs[key] = 0
+        del file[array].attrs[key]
+        if value is not None:
+            file[array].attrs[key] = value
+    with pytest.raises(PatchError, match=message):
+        load_tissue(path, found.patches.image)
+
+
+def test_patches_of_another_grid_are_an_error(tmp_path: Path) -> None:
+    path, found = stored(tmp_path)
+    for wrong in (10**9, -1):
+        with h5py.File(path, "a") as file:
+            file["indices"][-1] = wrong
+        with pytest.raises(PatchError, match="its patches are not those of"):
+            load_tissue(path, found.patches.image)

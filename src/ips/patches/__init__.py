@@ -5,7 +5,8 @@
     source.py          PatchSource, its parts, patches in memory, and subsets of patches
     opening.py         open_patches opens any file
     image.py           patches of an image, on a regular grid
-    features.py        features of a stored file; layouts.py: the layouts of several tools
+    features.py        features of a stored file; layouts.py: the layouts of several tools;
+                       hdf5.py: files, attributes and coordinates that can be trusted
     feature_writer.py  write features
     tissue.py          which patches of a slide contain tissue
     thumbnail.py       a small picture of the whole image

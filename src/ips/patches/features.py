@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from ips.errors import PatchError
-from ips.patches import layouts
+from ips.patches import hdf5, layouts
 from ips.patches.source import Coords, Indices, Part, PatchSource, as_index
 
 # One lock for all files costs nothing, because HDF5 serialises its calls anyway. It is held during
@@ -41,6 +41,9 @@ if sys.platform != "win32":
 # Bytes of cached chunks. Neighbouring rows lie in chunks of 6 MB if h5py chunks 100,000 x 2,048
 # floats by itself; with less, a compressed file would be decompressed again for every read.
 _CHUNK_CACHE = 16 * 2**20
+
+_WHAT, _REMEDY = "a feature file", "it is damaged or incomplete, copy or extract it again"
+_MAX_SIDE = 2**20  # of a patch in full-resolution pixels
 
 # Rows read at a time: bounds the memory beyond the requested rows.
 _SLICE_ROWS = 1024
@@ -67,14 +70,21 @@ class FeatureBag(PatchSource):
         self.name = self.path.name if group is None else f"{self.path.name}::{group}"
         if mpp is not None and not (math.isfinite(mpp) and mpp > 0):
             raise PatchError(f"{self.name}: mpp={mpp}, expected micrometres per pixel above 0")
-        with _hdf5_lock, _opened(self.path) as file:
+        if not self.path.is_file():
+            raise PatchError(f"{self.path}: no such feature file: check the path")
+        with _hdf5_lock, hdf5.opened(self.path, what=_WHAT, remedy=_REMEDY) as file:
             self.layout = layouts.inspect(file, group=group, name=self.name)
         self.attributes = self.layout.attributes  # encoder, patch size and so on
-        self.mpp: float | None = mpp or self.attributes.get("mpp")
+        self.mpp = mpp or hdf5.number(self.attributes, "mpp", name=self.name)
         self.shape = (self.layout.width,)
         side = self.layout.side
         if side is not None and self.layout.microns is not None:
             side = None if self.mpp is None else side / self.mpp
+        if side is not None and not 0.5 <= side < _MAX_SIDE:
+            raise PatchError(
+                f"{self.name}: its patches would have a side of {side:g} px: check the size and "
+                "resolution in its attributes, or extract it again"
+            )
         self.extent = None if side is None else round(side)
         self._file: h5py.File | None = None
         self._process = -1
@@ -128,10 +138,10 @@ class FeatureBag(PatchSource):
                 )
             scale = self.layout.microns / self.mpp
         with self._array(self.layout.coords) as array:
-            coords = np.asarray(array[()], dtype=np.float64)
+            coords = hdf5.read_coords(array, name=self.name, scale=scale)
         if coords.ndim == 1:
-            coords = np.stack([coords, np.zeros_like(coords)], axis=1)  # (N, 2)
-        return np.rint(coords.reshape(-1, 2) * scale).astype(np.int64)  # (N, 2)
+            coords = np.stack([coords, np.zeros_like(coords)], axis=1)
+        return coords.reshape(-1, 2)  # (N, 2)
 
     @contextmanager
     def _array(self, key: str) -> Iterator[h5py.Dataset]:
@@ -139,14 +149,12 @@ class FeatureBag(PatchSource):
         with _hdf5_lock:
             if self._file is None or self._process != os.getpid():
                 self._file = None  # drop a handle from before a fork
-                self._file, self._process = _open(self.path), os.getpid()
-            try:
+                self._file = hdf5.open_file(
+                    self.path, what=_WHAT, remedy=_REMEDY, rdcc_nbytes=_CHUNK_CACHE
+                )
+                self._process = os.getpid()
+            with hdf5.reading(self.path, what=_WHAT, remedy=_REMEDY):
                 yield self._file[key]
-            except (OSError, RuntimeError, KeyError) as error:
-                raise PatchError(
-                    f"{self.name}: {key} cannot be read ({error}): the file is damaged or was "
-                    f"replaced, copy or extract it again"
-                ) from error
 
     def __getstate__(self) -> dict[str, Any]:
         state = {key: value for key, value in self.__dict__.items() if key != "coords"}
@@ -213,24 +221,3 @@ def read_rows(array: h5py.Dataset, rows: npt.NDArray[np.int64]) -> npt.NDArray[A
                 out[done : done + len(run)] = array[here][run - start]
             done += len(run)
     return out
-
-
-def _open(path: Path) -> h5py.File:
-    if not path.is_file():
-        raise PatchError(f"{path}: no such feature file: check the path")
-    try:
-        return h5py.File(path, "r", rdcc_nbytes=_CHUNK_CACHE)
-    except OSError as error:
-        raise PatchError(
-            f"{path}: not an HDF5 file, or an incomplete one ({error}): copy or extract it again"
-        ) from error
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[h5py.File]:
-    """Open ``path`` to inspect names and shapes."""
-    with _open(path) as file:
-        try:
-            yield file
-        except (OSError, RuntimeError, KeyError) as error:
-            raise PatchError(f"{path}: damaged ({error}): copy or extract it again") from error

@@ -15,13 +15,16 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
-from ips.errors import PatchError
+from ips.errors import PatchError, shown
 from ips.images import Image, read_at
 from ips.images.array import WholeImage
 from ips.patches.source import Coords, Indices, Part, PatchSource, as_index
 from ips.patches.thumbnail import shrink_image
 
 Edge = Literal["drop", "pad"]
+
+_MAX_SIDE = 2**20  # of a patch, and of the distance between two
+_MAX_PATCHES = 2**28  # 4 GB of coordinates
 
 
 @dataclass(frozen=True)
@@ -44,14 +47,20 @@ class Grid:
     edge: Edge = "drop"
 
     def __post_init__(self) -> None:
-        if self.patch < 1 or self.stride < 1:
+        if not (1 <= self.patch <= _MAX_SIDE and 1 <= self.stride <= _MAX_SIDE):
             raise PatchError(
-                f"patch size {self.patch} and stride {self.stride} must both be at least 1 px"
+                f"patch size {shown(self.patch)} and stride {shown(self.stride)} must both be "
+                f"between 1 and {_MAX_SIDE:,} px"
             )
         if self.edge == "drop" and self.patch > min(self.width, self.height):
             raise PatchError(
                 f"a patch of {self.patch} px does not fit into an image of "
                 f"{self.width} x {self.height} px: use smaller patches, or pad the edge"
+            )
+        if (count := self._count(self.height) * self._count(self.width)) > _MAX_PATCHES:
+            raise PatchError(
+                f"an image of {self.width} x {self.height} px has {count:,} patches of "
+                f"{self.patch} px every {self.stride} px, which are too many: use a larger stride"
             )
 
     def _count(self, side: int) -> int:
@@ -102,6 +111,11 @@ class ImagePatches(PatchSource):
         self.patch_size = patch_size
         self.downsample = downsample
         left, top, *_ = image.bounds
+        if not 2.0**-10 <= downsample <= 2.0**20:
+            raise PatchError(
+                f"{image.name}: {downsample:g} level-0 pixels per pixel of a patch are not a "
+                "resolution that can be read: choose another"
+            )
         try:
             width, height = _grid_size(image, downsample)
             stride = patch_size if stride is None else stride
@@ -142,7 +156,13 @@ class ImagePatches(PatchSource):
             patches = _gather(self.image.pixels, corners, self.patch_size)
             self.image.release()
             return torch.from_numpy(patches)
-        out = np.empty((len(index), *self.shape), dtype=np.uint8)  # (k, C, h, w)
+        try:
+            out = np.empty((len(index), *self.shape), dtype=np.uint8)  # (k, C, h, w)
+        except (MemoryError, ValueError) as error:
+            raise PatchError(
+                f"{self.name}: {len(index)} patches of {self.patch_size} px do not fit into "
+                "memory: use smaller patches"
+            ) from error
         size = self.patch_size, self.patch_size
         for i in self._file_order(corners):
             x, y = corners[i].tolist()

@@ -19,7 +19,8 @@ from typing import Any, Literal
 import h5py
 import numpy as np
 
-from ips.errors import PatchError
+from ips.errors import PatchError, shown
+from ips.patches import hdf5
 
 FORMAT = "ips-features"
 VERSION = 1
@@ -63,13 +64,10 @@ def inspect(file: h5py.File, *, group: str | None, name: str) -> Layout:
     features, coords = (root[key] for key in names)
     count, width = _shape(features, coords, name)
 
-    attributes = {
-        key: _plain_value(value)
-        for owner in (file, root, coords, features)
-        for key, value in owner.attrs.items()
-    }
+    attributes = hdf5.attributes(file, root, coords, features)
     kind = _kind(names[0], attributes)
-    if kind == "ips" and attributes.get("version", VERSION) > VERSION:
+    version = hdf5.number(attributes, "version", name=name) if kind == "ips" else None
+    if version is not None and version > VERSION:
         raise PatchError(
             f"{name}: version {attributes['version']} of {FORMAT}, this installation reads up to "
             f"{VERSION}: update it"
@@ -82,7 +80,7 @@ def inspect(file: h5py.File, *, group: str | None, name: str) -> Layout:
         count=count,
         width=width,
         microns=microns,
-        side=None if side is None else float(side),
+        side=side,
         attributes=attributes,
     )
 
@@ -91,21 +89,26 @@ def slides(file: h5py.File) -> list[str]:
     """Groups in the layout of the paper's authors, sorted by name."""
     return sorted(
         key
-        for key, item in file.items()
-        if isinstance(item, h5py.Group) and _is_array(item, "img") and _is_array(item, "pos")
+        for key in file
+        if isinstance(file.get(key, getlink=True), h5py.HardLink)
+        and isinstance(item := file.get(key), h5py.Group)
+        and all(isinstance(item.get(name, getclass=True), type) for name in ("img", "pos"))
     )
 
 
 def _root(file: h5py.File, *, group: str | None, name: str) -> h5py.Group:
     if group is None:
         return file
-    if not isinstance(file.get(group), h5py.Group):
-        raise PatchError(f"{name}: no group {group!r} in this file, only {_listing(file)}")
-    return file[group]
+    root: h5py.Group | h5py.Dataset | None = file
+    for part in filter(None, group.split("/")):
+        root = hdf5.member(root, part) if isinstance(root, h5py.Group) else None
+    if not isinstance(root, h5py.Group):
+        raise PatchError(f"{name}: no group {shown(group)} in this file, only {_listing(file)}")
+    return root
 
 
 def _is_array(group: h5py.Group, key: str) -> bool:
-    return isinstance(group.get(key), h5py.Dataset)
+    return isinstance(hdf5.member(group, key), h5py.Dataset)
 
 
 def _unknown_layout(root: h5py.Group, name: str) -> PatchError:
@@ -122,7 +125,7 @@ def _unknown_layout(root: h5py.Group, name: str) -> PatchError:
 
 
 def _listing(group: h5py.Group) -> str:
-    keys = sorted(group)
+    keys = sorted(shown(key, quote=False) for key in group)
     more = f" and {len(keys) - 5} more" if len(keys) > 5 else ""
     return (", ".join(keys[:5]) or "nothing") + more
 
@@ -130,17 +133,25 @@ def _listing(group: h5py.Group) -> str:
 def _shape(features: h5py.Dataset, coords: h5py.Dataset, name: str) -> tuple[int, int]:
     """Check the shapes and return N and D; some tools add a leading axis of length 1."""
     shape, places = features.shape, coords.shape
-    if not (len(shape) == 2 or (len(shape) == 3 and shape[0] == 1)) or features.dtype.kind != "f":
+    floats = features.dtype.kind == "f" and features.dtype.itemsize <= 8
+    if not (len(shape) == 2 or (len(shape) == 3 and shape[0] == 1)) or not floats:
         raise PatchError(
             f"{name}: {features.name} is {features.dtype} {shape}, expected floats (N, D), one row "
             f"per patch: embeddings of a whole slide are not a bag of patches"
+        )
+    if coords.dtype.kind not in "iuf":
+        raise PatchError(
+            f"{name}: {coords.name} is {coords.dtype}, expected numbers: extract the file again"
         )
     flat = coords.ndim == 1 and coords.name.endswith("/pos")
     if not flat and not (len(places) in (2, 3) and places[-1] == 2):
         raise PatchError(f"{name}: {coords.name} is {places}, expected (N, 2) as x, y")
     count, width = int(shape[-2]), int(shape[-1])
-    if count == 0:
-        raise PatchError(f"{name}: an empty bag of 0 patches: extract again, or leave it out")
+    if count == 0 or width == 0:
+        raise PatchError(
+            f"{name}: an empty bag of {count} patches with {width} features: extract again, or "
+            "leave it out"
+        )
     if int(np.prod(places)) != count * (1 if flat else 2):
         raise PatchError(
             f"{name}: {count} features but coordinates of shape {places}: one array was not "
@@ -163,31 +174,28 @@ def _units(
     kind: Kind, attributes: dict[str, Any], coords: h5py.Dataset, name: str
 ) -> tuple[float | None, float | None]:
     """Return ``microns`` and ``side`` of a ``Layout``."""
-    unit = attributes.get("unit")
+    unit = hdf5.text(attributes, "unit", name=name)
+    sides = {
+        key: hdf5.number(attributes, key, name=name)
+        for key in ("patch_size_level0", "tile_size_um", "tile_size")
+    }
     if unit in (None, "px") and kind != "stamp":
-        return None, attributes.get("patch_size_level0")
-    if unit == "um" or (unit is None and "tile_size_um" in attributes):
-        return 1.0, attributes.get("tile_size_um", attributes.get("tile_size"))
+        return None, sides["patch_size_level0"]
+    if unit == "um" or (unit is None and sides["tile_size_um"] is not None):
+        return 1.0, sides["tile_size_um"] or sides["tile_size"]
     # Older versions of STAMP count in pixels of tiles: 224 px are 256 µm.
-    if unit in (None, "px") and round(attributes.get("tile_size") or _stride(coords)) == 224:
+    if unit in (None, "px") and round(sides["tile_size"] or _stride(coords, name)) == 224:
         return 256 / 224, 256.0
     expected = "um, or px of tiles of 224" if kind == "stamp" else "px or um"
+    given = shown(unit or "not given", quote=False)
     raise PatchError(
-        f"{name}: the unit of its coordinates is {unit or 'not given'}, expected {expected}: "
+        f"{name}: the unit of its coordinates is {given}, expected {expected}: "
         f"extract the features again with a version that writes unit and tile_size_um"
     )
 
 
-def _stride(coords: h5py.Dataset) -> float:
+def _stride(coords: h5py.Dataset, name: str) -> float:
     """Smallest distance between two columns or rows of patches, 0 for a single patch."""
-    steps = [np.diff(np.unique(axis)) for axis in coords[()].reshape(-1, 2).T]
+    places = hdf5.read_coords(coords, name=name).reshape(-1, 2)
+    steps = [np.diff(np.unique(axis)) for axis in places.T]
     return float(min((step.min() for step in steps if len(step)), default=0))
-
-
-def _plain_value(value: Any) -> Any:
-    """Convert an attribute to a plain Python value; TRIDENT writes None as a string."""
-    if isinstance(value, bytes):
-        value = value.decode(errors="replace")
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    return None if isinstance(value, str) and value == "None" else value

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
 
 from ips.errors import PatchError
 from ips.images import Image, downsample_for, open_image
 from ips.images.resolution import TOLERANCE
-from ips.patches import Coords, Edge, ImagePatches
+from ips.patches import Coords, Edge, ImagePatches, hdf5
 
 _PATCH_SIZE = 256  # of the paper
 
@@ -79,7 +78,7 @@ def slide_patches(
     file = _coords_file(Path(coords), path.stem)
     corners, attributes = _read_coords(file)
     if not len(corners):
-        reason = attributes.get("reason", f"{file.name} has no coordinates")
+        reason = attributes.get("reason") or f"{file.name} has no coordinates"
         raise NoTissueError(f"{path.name}: no tissue: {reason}")
     if corners.min() < 0 or (corners >= image.dimensions).any():
         width, height = image.dimensions
@@ -88,7 +87,7 @@ def slide_patches(
             "file belongs to another slide, or its coordinates are not in level-0 pixels"
         )
     check_slide(image, attributes, file)
-    stored = _stored_size(image, attributes)
+    stored = _stored_size(image, attributes, file)
     if stored is None:
         return PatchesAt(image, corners, patch_size=size, downsample=resolution.downsample(image))
     _check_resolution(image, resolution, stored, file)
@@ -109,45 +108,46 @@ def _coords_file(folder: Path, stem: str) -> Path:
 
 def _read_coords(file: Path) -> tuple[Coords, dict[str, Any]]:
     """Corners and attributes; ``reason`` tells why there are no corners."""
-    try:
-        with h5py.File(file, "r") as stored:
-            coords = np.asarray(stored["coords"][()])
-            attributes = dict(stored["coords"].attrs)
-            if "indices" in stored and "reason" in stored["indices"].attrs:
-                attributes["reason"] = stored["indices"].attrs["reason"]
-    except (OSError, KeyError, RuntimeError) as error:
-        raise PatchError(f"{file}: not a coordinate file ({error}): make it again") from error
+    with hdf5.opened(file, what="a coordinate file", remedy="make it again") as stored:
+        array, indices = hdf5.member(stored, "coords"), hdf5.member(stored, "indices")
+        if not isinstance(array, h5py.Dataset):
+            raise PatchError(f"{file}: not a coordinate file, it has no coords: make it again")
+        coords = hdf5.read_coords(array, name=str(file))
+        attributes = hdf5.attributes(array)
+        if indices is not None:
+            found = hdf5.attributes(indices)
+            attributes |= {"reason": found["reason"]} if "reason" in found else {}
     if coords.size and (coords.ndim != 2 or coords.shape[1] != 2):
         raise PatchError(f"{file}: coords is {coords.shape}, expected (n, 2) as x, y")
-    return np.rint(coords.reshape(-1, 2)).astype(np.int64), attributes
+    return coords.reshape(-1, 2), attributes
 
 
 def check_slide(image: Image, attributes: dict[str, Any], file: Path) -> None:
     """Raise if a coordinate file belongs to another slide with the same name."""
-    if not {"level0_width", "level0_height"} <= attributes.keys():
-        return
-    stored = int(attributes["level0_width"]), int(attributes["level0_height"])
-    if stored != image.dimensions:
+    sides = ("level0_width", "level0_height")
+    stored = [hdf5.number(attributes, side, name=str(file)) for side in sides]
+    if None not in stored and stored != list(image.dimensions):
         width, height = image.dimensions
         raise PatchError(
-            f"{file}: coordinates of a slide of {stored[0]} x {stored[1]} px, but {image.name} has "
-            f"{width} x {height}: the file belongs to another slide of this name: run ips slides "
-            "tissue on this one"
+            f"{file}: coordinates of a slide of {stored[0]:g} x {stored[1]:g} px, but "
+            f"{image.name} has {width} x {height}: the file belongs to another slide of this name: "
+            "run ips slides tissue on this one"
         )
 
 
-def _stored_size(image: Image, attributes: dict[str, Any]) -> tuple[int, float] | None:
+def _stored_size(image: Image, attributes: dict[str, Any], file: Path) -> tuple[int, float] | None:
     """Patch size and level-0 pixels per pixel of a patch, if the file stores them."""
-    if "patch_size" not in attributes:
+    keys = ("patch_size", "patch_downsample", "patch_size_level0", "patch_level")
+    size, downsample, extent, level = (
+        hdf5.number(attributes, key, name=str(file), zero=key == "patch_level") for key in keys
+    )
+    if size is None:
         return None
-    size = int(attributes["patch_size"])
-    if "patch_downsample" in attributes:
-        return size, float(attributes["patch_downsample"])
-    if "patch_size_level0" in attributes:
-        return size, float(attributes["patch_size_level0"]) / size
-    if "patch_level" in attributes:
-        return size, downsample_for(image, level=int(attributes["patch_level"]))
-    return None
+    if downsample is not None:
+        return round(size), downsample
+    if extent is not None:
+        return round(size), extent / size
+    return None if level is None else (round(size), downsample_for(image, level=int(level)))
 
 
 def _check_resolution(

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any, get_args
 
 import h5py
+import numpy as np
 
 from ips.errors import PatchError
 from ips.files import atomic_write
 from ips.images import Image
-from ips.patches import ImagePatches
+from ips.patches import Edge, ImagePatches, hdf5
 from ips.patches.tissue import Tissue
 from ips.slides.coords import check_slide
 
@@ -46,35 +48,42 @@ def save_tissue(path: str | Path, tissue: Tissue) -> None:
 def load_tissue(path: str | Path, image: Image) -> Tissue:
     """Read a file of :func:`save_tissue`; raise if it belongs to another slide than ``image``."""
     path = Path(path)
-    try:
-        with h5py.File(path, "r") as file:
-            if file.attrs.get("format") != FORMAT:
-                raise PatchError(f"{path} was not written by ips slides tissue: give one that was")
-            geometry, found = dict(file["coords"].attrs), dict(file["indices"].attrs)
-            patches = ImagePatches(
-                image,
-                patch_size=int(geometry["patch_size"]),
-                stride=int(geometry["stride"]),
-                downsample=float(geometry["patch_downsample"]),
-                edge=geometry["edge"],
-            )
-            tissue = Tissue(
-                patches,
-                file["indices"][:],
-                level=int(found["level"]),
-                threshold=int(found["threshold"]) if "threshold" in found else None,
-                fluorescent=bool(found["fluorescent"]),
-                min_share=float(found["min_share"]),
-                reason=found.get("reason"),
-            )
-    except FileNotFoundError as error:
-        raise PatchError(f"{path} does not exist: run ips slides tissue") from error
-    except (OSError, KeyError, RuntimeError, ValueError) as error:
-        raise PatchError(
-            f"{path} is damaged ({error}): delete it and run ips slides tissue again"
-        ) from error
+    if not path.is_file():
+        raise PatchError(f"{path} does not exist: run ips slides tissue")
+    remedy = "delete it and run ips slides tissue again"
+    with hdf5.opened(path, what="a tissue file", remedy=remedy) as file:
+        coords, indices = hdf5.member(file, "coords"), hdf5.member(file, "indices")
+        if hdf5.attributes(file).get("format") != FORMAT or not isinstance(indices, h5py.Dataset):
+            raise PatchError(f"{path} was not written by ips slides tissue: give one that was")
+        geometry, found = ({} if a is None else hdf5.attributes(a) for a in (coords, indices))
+        kept = hdf5.read_coords(indices, name=str(path))
     check_slide(image, geometry, path)
-    return tissue
+    size, stride, downsample = (
+        hdf5.required_number(geometry, key, name=str(path))
+        for key in ("patch_size", "stride", "patch_downsample")
+    )
+    level, min_share = (
+        hdf5.required_number(found, key, name=str(path), zero=True)
+        for key in ("level", "min_share")
+    )
+    threshold = hdf5.number(found, "threshold", name=str(path), zero=True)
+    edge: Any = geometry.get("edge")
+    if edge not in get_args(Edge) or kept.ndim != 1:
+        raise PatchError(f"{path} is damaged, its grid is incomplete: {remedy}")
+    patches = ImagePatches(
+        image, patch_size=int(size), stride=int(stride), downsample=downsample, edge=edge
+    )
+    if (np.diff(kept) <= 0).any() or (len(kept) and not 0 <= kept[0] <= kept[-1] < len(patches)):
+        raise PatchError(f"{path} is damaged, its patches are not those of {image.name}: {remedy}")
+    return Tissue(
+        patches,
+        kept,
+        level=int(level),
+        threshold=None if threshold is None else int(threshold),
+        fluorescent=bool(found.get("fluorescent")),
+        min_share=min_share,
+        reason=hdf5.text(found, "reason", name=str(path)),
+    )
 
 
 def _geometry(patches: ImagePatches) -> dict[str, int | float | str]:
