@@ -6,7 +6,7 @@
     opening.py     open_image chooses a reader for a file
     array.py       arrays in memory and .npy files
     pillow.py      PNG, JPEG and other formats that are decoded whole
-    tiff*.py       TIFF, BigTIFF and OME-TIFF, tile by tile
+    tiff*.py       TIFF, BigTIFF and OME-TIFF, tile by tile, checked against their tags
     slide.py       whole slides through OpenSlide
     resolution.py  read by micrometres per pixel or magnification
     colour.py      transparency, CMYK and palettes to grey or RGB

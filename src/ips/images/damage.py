@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ips.errors import ImageError
+from ips.errors import ImageError, because
 
 
 class DamagedError(ImageError):
@@ -29,7 +29,5 @@ def decoding(what: str) -> Iterator[None]:
             "should be small"
         ) from error
     except Exception as error:
-        raise DamagedError(
-            f"{what} cannot be read ({str(error) or type(error).__name__}): "
-            "the file is damaged or incomplete, copy or export it again"
-        ) from error
+        reason = because(error, remedy="the file is damaged or incomplete, copy or export it again")
+        raise DamagedError(f"{what} cannot be read {reason}") from error

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ips.errors import ImageError, require
+from ips.errors import ImageError, because, require
 from ips.images.array import ArrayImage, NpyImage
 from ips.images.damage import DamagedError
 from ips.images.image import Image
 from ips.images.pillow import PillowImage
 from ips.images.tiff import TiffImage
+from ips.images.tiff_geometry import check_tables_of_slide
 
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # classic and BigTIFF, in both byte orders
 _NPY = b"\x93NUMPY"
@@ -52,14 +53,14 @@ def open_image(source: str | os.PathLike[str] | npt.NDArray[Any]) -> Image:
     vendor = vendor_of(path)
     if not start.startswith(_TIFF):
         return SlideImage(path) if vendor else PillowImage(path)
-    if vendor not in (None, "generic-tiff"):
-        return SlideImage(path)
-    try:
-        return TiffImage(path)
-    except DamagedError:
-        if vendor is None:
-            raise
-        return SlideImage(path)
+    if vendor in (None, "generic-tiff"):
+        try:
+            return TiffImage(path)
+        except DamagedError:
+            if vendor is None:
+                raise
+    check_tables_of_slide(path)
+    return SlideImage(path)
 
 
 def _first_bytes(path: Path) -> bytes:
@@ -71,9 +72,8 @@ def _first_bytes(path: Path) -> bytes:
     except FileNotFoundError as error:
         raise ImageError(f"{path} does not exist: check the path") from error
     except OSError as error:
-        raise ImageError(
-            f"{path} cannot be opened ({error.strerror}): check its permissions"
-        ) from error
+        reason = because(error, remedy="check the path")
+        raise ImageError(f"{path} cannot be opened {reason}") from error
     if not start:
         raise ImageError(f"{path} is empty: copy or export it again")
     return start

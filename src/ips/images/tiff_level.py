@@ -15,12 +15,18 @@ from ips.images.colour import cmyk_to_rgb, over, palette_to_rgb, premultiplied_o
 from ips.images.damage import decoding
 from ips.images.image import Pixels, Size
 from ips.images.pillow import MAX_PIXELS
+from ips.images.tiff_geometry import check_size, check_table, jpeg_size
 from ips.images.tile_cache import TileCache
 
 _KIND = tifffile.PHOTOMETRIC
 _GREY = (_KIND.MINISBLACK, _KIND.MINISWHITE)
 _OLD_JPEG = 6  # the end marker need not be in the segment
 _JPEG = {_OLD_JPEG, 7, 33007, 34892}  # decoding converts YCbCr to RGB
+_CUTTING = {5, 34925}  # LZW and LZMA, whose decoders omit what does not fit
+_WEBP = 50001
+# JPEG 2000, PNG, JPEG XR and JPEG XL: tifffile would rearrange the pixels of a picture of another
+# size.
+_PICTURES = {33003, 33004, 33005, 34712, 34933, 34934, _WEBP, 50002}
 _JPEG_END = b"\xff\xd9"
 _ALPHA = (1, 2)  # ExtraSamples: premultiplied and plain alpha
 _PLAIN_ALPHA = 2
@@ -60,8 +66,9 @@ class TiffLevel:
         self._columns = -(-page.imagewidth // width)
         self._tiles = self._columns * -(-page.imagelength // height)
         self._planes = page.samplesperpixel if page.planarconfig == 2 else 1
-        if any(len(p.databytecounts) < self._planes * self._tiles for p in pages):
-            raise EOFError(f"the list of tiles of level {number} is too short")
+        self._segment_samples = page.samplesperpixel // self._planes
+        for one in pages:
+            check_table(one, segment=self._segment, number=number, name=name)
         # Uncompressed contiguous bytes are memory-mapped, however large the strips are.
         self._mappable = all(p.is_memmappable for p in pages)
         self._maps: list[Pixels] | None = None
@@ -137,9 +144,48 @@ class TiffLevel:
         whole = self._page.compression in _JPEG - {_OLD_JPEG} and header is None
         if whole and not data.rstrip(b"\0").endswith(_JPEG_END):
             raise EOFError("its JPEG data is incomplete")
+        allowed = self._segment_sizes(index)
+        if whole:
+            check_size(jpeg_size(data), allowed)
+        elif self._page.compression in _PICTURES:
+            return self._decode_picture(data, allowed)
+        elif self._page.compression in _CUTTING and self._page.fillorder == 1:
+            return self._decode_rows(data, allowed)
         decoded, *_ = page.decode(data, index, jpegtables=tables, jpegheader=header)
         pixels: Pixels = decoded[0]  # (h, w, samples)
         return pixels
+
+    def _segment_sizes(self, index: int) -> set[Size]:
+        """Sizes that a segment may have: at the edges, it may end with the image."""
+        width, height = self._segment
+        row, column = divmod(index % self._tiles, self._columns)
+        right = min(width, self._page.imagewidth - column * width)
+        bottom = min(height, self._page.imagelength - row * height)
+        return {(w, h) for w in (width, right) for h in (height, bottom)}
+
+    def _decode_rows(self, data: bytes, allowed: set[Size]) -> Pixels:
+        """Decode a segment whose length the decoder does not check."""
+        page, samples = self._page, self._segment_samples
+        lengths = {width * height * samples: (width, height) for width, height in sorted(allowed)}
+        content = tifffile.TIFF.DECOMPRESSORS[page.compression](data, out=max(lengths) + 1)
+        if len(content) not in lengths:
+            raise ValueError("it has another number of pixels than the tags say")
+        width, height = lengths[len(content)]
+        rows: Pixels = np.frombuffer(content, np.uint8).reshape(height, width, samples)
+        return (
+            rows
+            if page.predictor == 1
+            else tifffile.TIFF.UNPREDICTORS[page.predictor](rows, axis=-2)
+        )
+
+    def _decode_picture(self, data: bytes, allowed: set[Size]) -> Pixels:
+        """Decode a segment in a format that stores its own size, such as JPEG 2000."""
+        page = self._page
+        # WebP omits an opaque alpha channel.
+        options = {"hasalpha": True} if page.compression == _WEBP and self._samples == 4 else {}
+        decoded: Pixels = tifffile.TIFF.DECOMPRESSORS[page.compression](data, **options)
+        check_size(decoded.shape[1::-1], allowed)
+        return decoded.reshape(*decoded.shape[:2], self._segment_samples)
 
     def _mapped(self, lock: RLock) -> list[Pixels]:
         """Memory maps of the pages, ``(h, w, samples)`` each."""
