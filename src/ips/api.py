@@ -16,7 +16,7 @@ The functions raise `ips.IPSError` with a one-sentence message. They are silent 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ips.errors import ConfigError, DataError, IPSError
+from ips.locks import lock_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -116,22 +117,25 @@ def train(
     from ips.recipes import fit_warmup, read_recipe
     from ips.report.figures import draw_run, snapshot_writer, top_patch_collector
     from ips.tasks import build_tasks
-    from ips.training import build_data
+    from ips.training import RunFolder, build_data
     from ips.training import run as training
 
     folder = Path(run)
     values = read_recipe(str(recipe), scale=scale, settings=settings)
     config = fit_warmup(parse_config(values, source=str(recipe)), settings)
-    data = build_data(config)
-    watch = snapshot_writer(folder, data, build_tasks(config.tasks))
-    model = training.train(config, folder, resume=resume, console=console, data=data, watch=watch)
-    top = TopPatches(_GALLERY)
-    evaluation = training.evaluate(
-        folder, model=model, console=console, data=data, observer=top_patch_collector(top)
-    )
-    if on_scores is not None:
-        on_scores(evaluation)
-    draw_run(folder, model, data, top)
+    with RunFolder(folder).lock():
+        data = build_data(config)
+        watch = snapshot_writer(folder, data, build_tasks(config.tasks))
+        model = training.train(
+            config, folder, resume=resume, console=console, data=data, watch=watch
+        )
+        top = TopPatches(_GALLERY)
+        evaluation = training.evaluate(
+            folder, model=model, console=console, data=data, observer=top_patch_collector(top)
+        )
+        if on_scores is not None:
+            on_scores(evaluation)
+        draw_run(folder, model, data, top)
     return evaluation
 
 
@@ -191,19 +195,20 @@ def predict(
 
     predictor, names = load(run), [str(image) for image in images]
     targets: Sequence[Path | None] = [None] * len(names)
-    if figures is not None:
-        folder = Path(figures)
-        stems = output_stems(names, folder=folder, endings=[".png"], base="-attention")
-        targets = [folder / f"{stem}.png" for stem in stems]
-        _make_folder(folder, "--figures")
-    for name, target in zip(names, targets, strict=True):
-        with _errors_to(on_error):
-            explanation = _predict_with_progress(predictor, name, console)
-            if target is not None:
-                draw_attention(target, [explanation])
-            probabilities = explanation.probabilities
-            answers = {task: predictor.answer(task, p) for task, p in probabilities.items()}
-            yield ImagePrediction(name, answers, explanation)
+    with ExitStack() as stack:
+        if figures is not None:
+            folder = Path(figures)
+            stems = output_stems(names, folder=folder, endings=[".png"], base="-attention")
+            targets = [folder / f"{stem}.png" for stem in stems]
+            stack.enter_context(_locked(folder, "--figures"))
+        for name, target in zip(names, targets, strict=True):
+            with _errors_to(on_error):
+                explanation = _predict_with_progress(predictor, name, console)
+                if target is not None:
+                    draw_attention(target, [explanation])
+                probabilities = explanation.probabilities
+                answers = {task: predictor.answer(task, p) for task, p in probabilities.items()}
+                yield ImagePrediction(name, answers, explanation)
 
 
 @dataclass(frozen=True)
@@ -259,26 +264,26 @@ def explain(
         raise ConfigError(f"--task {task}: the model has no such task: choose one of {known}")
     names, out = [str(image) for image in images], Path(out)
     stems = output_stems(names, folder=out)
-    _make_folder(out, "--out")
-    for name, stem in zip(names, stems, strict=True):
-        with _errors_to(on_error):
-            explanation = _predict_with_progress(predictor, name, console)
-            with progress_bar(console, transient=True) as bar:
-                line = bar.add_task(Path(name).name, total=len(ENDINGS), note="files")
-                files = write_explanation(
-                    out,
-                    explanation,
-                    stem=stem,
-                    top=top,
-                    task=task,
-                    all_patches=all_patches,
-                    crop=crop,
-                    progress=partial(bar.advance, line),
-                )
-            explanation.source.close()
-            answer = explanation.title.removeprefix(f"{explanation.name}: ")
-            notes = omissions(explanation, crop=crop)
-            yield ExplainedImage(name, answer, explanation.patches, stem, files, notes)
+    with _locked(out, "--out"):
+        for name, stem in zip(names, stems, strict=True):
+            with _errors_to(on_error):
+                explanation = _predict_with_progress(predictor, name, console)
+                with progress_bar(console, transient=True) as bar:
+                    line = bar.add_task(Path(name).name, total=len(ENDINGS), note="files")
+                    files = write_explanation(
+                        out,
+                        explanation,
+                        stem=stem,
+                        top=top,
+                        task=task,
+                        all_patches=all_patches,
+                        crop=crop,
+                        progress=partial(bar.advance, line),
+                    )
+                explanation.source.close()
+                answer = explanation.title.removeprefix(f"{explanation.name}: ")
+                notes = omissions(explanation, crop=crop)
+                yield ExplainedImage(name, answer, explanation.patches, stem, files, notes)
 
 
 def view(
@@ -467,8 +472,9 @@ def _errors_to(callback: OnError | None) -> Iterator[None]:
         callback(error)
 
 
-def _make_folder(folder: Path, option: str) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:
-        raise ConfigError(f"{option} {folder}: that is a file: give a folder") from error
+@contextmanager
+def _locked(folder: Path, option: str) -> Iterator[None]:
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{option} {folder}: that is a file: give a folder")
+    with lock_folder(folder, option=option):
+        yield

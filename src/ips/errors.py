@@ -6,6 +6,7 @@
     ├── PatchError           a grid or feature file that does not yield the requested patches
     ├── DataError            labels, tables and data folders that do not fit together
     ├── RunError             a run folder that is missing, incomplete or not created by ips
+    ├── FolderInUseError     a folder that another process is writing to
     └── MissingPackageError  an optional package that is not installed
 
 Each message is one sentence that names the file, the value and the remedy. The command line
@@ -96,6 +97,10 @@ class DataError(IPSError):
 
 class RunError(IPSError):
     """A run folder that is missing, incomplete or not created by ips."""
+
+
+class FolderInUseError(IPSError):
+    """A folder that another process is writing to."""
 
 
 class MissingPackageError(IPSError, ImportError):

@@ -18,6 +18,7 @@ from ips.bench.timing import Log, ignore
 from ips.data.synthetic.megapixel_mnist import SMALLEST_SIDE, MegapixelMNIST
 from ips.errors import ConfigError
 from ips.files import atomic_path
+from ips.locks import lock_folder
 
 ARMS = ("eager", "sequential", "lazy", "cnn")
 SIDES = (1000, 2000, 4000, 6000, 8000, 10_000)
@@ -109,14 +110,14 @@ def bench_memory(
 
 def _images(folder: Path, side: int, count: int) -> list[Path]:
     """Megapixel MNIST as tiled TIFF files; missing files are written."""
-    folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"megapixel-mnist-{side}-{number}.tif" for number in range(count)]
     if not all(path.exists() for path in paths):
         data = MegapixelMNIST(side, count=count)
-        for number, path in enumerate(paths):
-            with atomic_path(path) as part:
-                pixels = data[number][0].dense()
-                tifffile.imwrite(part, pixels, tile=(_TILE, _TILE), compression="deflate")
+        with lock_folder(folder, option="folder"):
+            for number, path in enumerate(paths):
+                with atomic_path(path) as part:
+                    pixels = data[number][0].dense()
+                    tifffile.imwrite(part, pixels, tile=(_TILE, _TILE), compression="deflate")
     return paths
 
 

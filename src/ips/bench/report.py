@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from ips._version import __version__
 from ips.bench.figures import save_figure
 from ips.files import write_text
+from ips.locks import lock_folder
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,12 @@ class Report:
 
     def save(self, folder: Path) -> list[Path]:
         """Write ``<name>.json`` and ``<name>.png``."""
-        folder.mkdir(parents=True, exist_ok=True)
         text, picture = folder / f"{self.name}.json", folder / f"{self.name}.png"
         facts = {"machine": machine_facts(self.device), "quick": self.quick}
         data = {"benchmark": self.name, **facts, **self.data, "notes": self.notes}
-        write_text(text, json.dumps(data, indent=2, default=dataclasses.asdict) + "\n")
-        save_figure(self.figure, picture)
+        with lock_folder(folder, option="--out"):
+            write_text(text, json.dumps(data, indent=2, default=dataclasses.asdict) + "\n")
+            save_figure(self.figure, picture)
         return [text, picture]
 
 

@@ -12,6 +12,7 @@ from typer import Option
 from ips import api
 from ips.cli.app import app, print_message, print_table
 from ips.errors import ConfigError
+from ips.locks import lock_folder
 
 if TYPE_CHECKING:
     from ips.bench.report import Report
@@ -52,10 +53,11 @@ def selection(
     """Measure the selection step: speed, and whether it selects the same patches."""
     from ips.bench.speed import CASES
 
-    report = api.bench_selection(
-        case or CASES, rounds=rounds, batch=batch, device=device, quick=quick, log=print_message
-    )
-    _save(report, out)
+    with lock_folder(out, option="--out"):
+        report = api.bench_selection(
+            case or CASES, rounds=rounds, batch=batch, device=device, quick=quick, log=print_message
+        )
+        _save(report, out)
 
 
 @bench.command()
@@ -67,8 +69,11 @@ def step(
     device: Device = None,
 ) -> None:
     """Measure a whole training step on megapixel MNIST."""
-    log = print_message
-    _save(api.bench_step(rounds=rounds, batch=batch, device=device, quick=quick, log=log), out)
+    with lock_folder(out, option="--out"):
+        report = api.bench_step(
+            rounds=rounds, batch=batch, device=device, quick=quick, log=print_message
+        )
+        _save(report, out)
 
 
 @bench.command()
@@ -95,17 +100,18 @@ def memory(
         numbers = [int(part) for part in sides.split(",")]
     except ValueError:
         raise ConfigError(f"--sides {sides}: expected integers such as 1000,2000") from None
-    report = api.bench_memory(
-        out / "images",
-        sides=numbers,
-        arms=arm or ARMS,
-        batch=batch,
-        width=width,
-        limit_gb=limit_gb,
-        quick=quick,
-        log=print_message,
-    )
-    _save(report, out)
+    with lock_folder(out, option="--out"):
+        report = api.bench_memory(
+            out / "images",
+            sides=numbers,
+            arms=arm or ARMS,
+            batch=batch,
+            width=width,
+            limit_gb=limit_gb,
+            quick=quick,
+            log=print_message,
+        )
+        _save(report, out)
 
 
 @bench.command()
@@ -117,8 +123,11 @@ def read(
     patch: Annotated[int, Option(min=2, max=1024, help="Side of a patch in pixels")] = 128,
 ) -> None:
     """Measure the patches per second of every image reader, with and without prefetching."""
-    report = api.bench_read(side=side, patch=patch, rounds=rounds, quick=quick, log=print_message)
-    _save(report, out)
+    with lock_folder(out, option="--out"):
+        report = api.bench_read(
+            side=side, patch=patch, rounds=rounds, quick=quick, log=print_message
+        )
+        _save(report, out)
 
 
 def _save(report: Report, folder: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ips.data.download import Progress, check_file, check_url, fetch
+from ips.data.output import lock_output, locks_output
 from ips.errors import DataError
 from ips.files import atomic_write
 
@@ -25,6 +26,7 @@ MD5 = {
 """Names of the unpacked files with their checksums."""
 
 
+@locks_output
 def download_mnist(
     folder: Path, *, mirrors: Sequence[str] = (), progress: Progress | None = None
 ) -> None:
@@ -47,6 +49,11 @@ def download_mnist(
 def copy_mnist(source: Path, folder: Path) -> None:
     """Copy the missing files of MNIST from the folder ``source``, where they may end in ``.gz``."""
     source, folder = Path(source), Path(folder)
+    with lock_output(folder):
+        _copy_missing(source, folder)
+
+
+def _copy_missing(source: Path, folder: Path) -> None:
     for name, md5 in MD5.items():
         existing = _find(folder, name)
         path = existing or _find(source, name)
@@ -60,7 +67,6 @@ def copy_mnist(source: Path, folder: Path) -> None:
             raise DataError(f"{path} cannot be read ({error.strerror}): check the file") from None
         if existing is None:
             try:
-                folder.mkdir(parents=True, exist_ok=True)
                 with path.open("rb") as stored, atomic_write(folder / path.name) as stream:
                     shutil.copyfileobj(stored, stream)
             except OSError as error:

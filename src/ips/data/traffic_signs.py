@@ -25,6 +25,7 @@ from PIL import ImageEnhance
 from torch import Tensor
 
 from ips.data.download import Progress, check_url, fetch, unpack
+from ips.data.output import locks_output
 from ips.data.seeded import SeededDataset, seeded_generator
 from ips.data.split import Split, check_split, stratified_split
 from ips.data.traffic_sign_annotations import NAMES as NAMES
@@ -214,6 +215,7 @@ class TrafficSigns(SeededDataset[tuple[ImagePatches, dict[str, Tensor]]]):
         return draw_augmentation(seeded_generator(self.seed, int(self._epoch), index))
 
 
+@locks_output
 def download_traffic_signs(
     folder: Path, *, mirrors: Sequence[str] = (), progress: Progress | None = None
 ) -> None:

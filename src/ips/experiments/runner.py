@@ -24,6 +24,7 @@ from ips.experiments.figures import draw_grid, draw_lines, draw_memory, draw_sco
 from ips.experiments.stand_in import with_stand_in, write_stand_in
 from ips.experiments.tables import Result, markdown, per_run, values_of, write_csv
 from ips.files import write_text
+from ips.locks import lock_folder
 from ips.progress import print_without_terminal, progress_bar
 from ips.recipes import fit_warmup, read_recipe
 from ips.training import RunFolder, evaluate, train
@@ -128,7 +129,13 @@ def run_experiment(plan: Plan, *, console: Console | None = None) -> ExperimentR
         jobs += [(arm, None) for arm in arms]
     if plan.scores:
         jobs += [(arm, seed) for seed in range(plan.seeds) for arm in arms if arm.trains]
-    plan.folder.mkdir(parents=True, exist_ok=True)
+    with lock_folder(plan.folder, option="--out"):
+        return _run_jobs(plan, jobs, console)
+
+
+def _run_jobs(
+    plan: Plan, jobs: Sequence[tuple[Arm, int | None]], console: Console | None
+) -> ExperimentResult:
     if plan.prepared is not None:
         plan.experiment.prepare[plan.scale](plan.prepared, console=console)
     failures = []

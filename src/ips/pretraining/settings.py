@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from ips.errors import ConfigError
+from ips.locks import started_together
 from ips.nn import ENCODERS, ResNet, build_encoder
 from ips.training.folder import save_weights
 from ips.training.harness import Precision
@@ -90,6 +91,12 @@ def check(settings: Settings, *, devices: int) -> None:
         )
     if torch.cuda.is_available() and devices > (gpus := torch.cuda.device_count()):
         raise ConfigError(f"--devices {devices} but there are only {gpus} GPUs: use at most {gpus}")
+    started = started_together()
+    if devices > 1 and started is not None and started[1] != devices:
+        raise ConfigError(
+            f"--devices {devices} but torchrun or SLURM started {started[1]} processes: start "
+            f"the command once, or one process for each device"
+        )
     if settings.batch % devices:
         raise ConfigError(
             f"--batch {settings.batch} with --devices {devices}: use a multiple of the devices"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -57,10 +58,32 @@ def pretrain(
         Path of the encoder; None in the processes of all devices but the first.
     """
     check(settings, devices=devices)
-    first = not getattr(rank_zero_only, "rank", 0)  # only the first device prints
+    # Only the process of the first device prints, and has the folder locked for all.
+    first = devices == 1 or not getattr(rank_zero_only, "rank", 0)
     console = console if console and first else Console(quiet=True)
     folder = RunFolder(Path(run))
-    started = folder.has_run(resume=resume)
+    with folder.lock() if first else nullcontext():
+        return _pretrain(
+            settings,
+            folder,
+            started=folder.has_run(resume=resume),
+            console=console,
+            devices=devices,
+            workers=workers,
+            skip_errors=skip_errors,
+        )
+
+
+def _pretrain(
+    settings: Settings,
+    folder: RunFolder,
+    *,
+    started: bool,
+    console: Console,
+    devices: int,
+    workers: int,
+    skip_errors: bool,
+) -> Path | None:
     collection = _collect(settings, console, skip_errors=skip_errors)
     settings = replace(settings, patch_size=collection.patch_size)
     counts = (min(slide.count, settings.patches_per_slide) for slide in collection.slides)
@@ -75,7 +98,6 @@ def pretrain(
     if started:
         folder.check_settings(values, read_yaml(folder.config))
     else:
-        folder.path.mkdir(parents=True, exist_ok=True)
         write_yaml(values, folder.config)
     if folder.encoder.is_file():
         return folder.encoder

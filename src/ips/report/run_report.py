@@ -49,6 +49,15 @@ def write_run_report(
     run = Path(run)
     predictor = load(run)
     path = _checked(Path(out or run / "report.html"))
+    if path.resolve().parent == run.resolve():
+        with RunFolder(run).lock():
+            return _write_report(run, predictor, path, examples, console)
+    return _write_report(run, predictor, path, examples, console)
+
+
+def _write_report(
+    run: Path, predictor: Predictor, path: Path, examples: int, console: Console | None
+) -> Path:
     data = build_data(predictor.config)
     predictions = _predictions(run, predictor, data, console)
     best, worst = predictions.best_and_worst(examples)
@@ -89,8 +98,9 @@ def _predictions(
         predictions = read_predictions(stored, config)
         if predictions is not None and len(predictions.images) == len(data.test):
             return predictions
-    predictions = _test(run, predictor, data, console)
-    write_predictions(stored, predictions)
+    with RunFolder(run).lock():
+        predictions = _test(run, predictor, data, console)
+        write_predictions(stored, predictions)
     return predictions
 
 

@@ -16,7 +16,8 @@ encoder.safetensors  the pretrained encoder, with its config in the header
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from ips.config import Config
 from ips.config_io import parse_saved_config
 from ips.errors import RunError, because
 from ips.files import atomic_path
+from ips.locks import lock_folder
 from ips.models import Net
 from ips.training.model import build_model
 
@@ -50,10 +52,16 @@ class RunFolder:
         self.test = path / "test.json"
         self.encoder = path / "encoder.safetensors"
 
-    def has_run(self, *, resume: bool) -> bool:
-        """Whether the folder holds a started run; an error if that run is not to be resumed."""
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes from writing to the folder, which is created if missing."""
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path}: is a file: give a folder as --run")
+        with lock_folder(self.path, option="run folder"):
+            yield
+
+    def has_run(self, *, resume: bool) -> bool:
+        """Whether the folder holds a started run; an error if that run is not to be resumed."""
         started = any(file.is_file() for file in (self.checkpoint, self.model, self.encoder))
         if started and not resume:
             raise RunError(

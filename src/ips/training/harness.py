@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import lightning as L
 import torch
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.utilities.warnings import PossibleUserWarning
 from lightning.pytorch.loggers import Logger
 from rich.progress import Progress
@@ -22,6 +23,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
 from ips.errors import IPSError
+from ips.locks import started_together
 from ips.training.callbacks import Bar, LastCheckpoint, MetricsFile, StopOtherDevices
 from ips.training.folder import RunFolder
 
@@ -93,6 +95,7 @@ def fit(
         trainer = _trainer(
             max_epochs=epochs,
             devices=devices,
+            plugins=_environment(devices),
             strategy="ddp" if devices > 1 else "auto",
             sync_batchnorm=gpu and devices > 1,  # statistics of the whole batch
             precision=precision,
@@ -115,7 +118,13 @@ def test(
 ) -> None:
     """Run the test steps of a learner."""
     with _session():
-        trainer = _trainer(devices=1, precision=precision, logger=False, callbacks=[Bar(progress)])
+        trainer = _trainer(
+            devices=1,
+            plugins=_environment(1),
+            precision=precision,
+            logger=False,
+            callbacks=[Bar(progress)],
+        )
         trainer.test(learner, datamodule=batches, verbose=False)
 
 
@@ -128,6 +137,14 @@ def _trainer(**settings: Any) -> L.Trainer:
         num_sanity_val_steps=0,
         **settings,
     )
+
+
+def _environment(devices: int) -> list[Any]:
+    """Lightning's own environment, unless torchrun or SLURM started a process for each device."""
+    started = started_together()
+    if devices > 1 and started is not None and started[1] == devices:
+        return []  # Lightning finds the environment by itself
+    return [LightningEnvironment()]
 
 
 class _Batches(Dataset[Any]):

@@ -78,34 +78,34 @@ def train(
         watch: callback that receives the number of finished epochs and the model.
     """
     folder = RunFolder(run)
-    started = folder.has_run(resume=resume)
-    data = data or build_data(config)
-    config = resolve(config, data)
-    if started:
-        then = parse_saved_config(read_yaml(folder.config), source=str(folder.config))
-        folder.check_settings(_flat_settings(config), _flat_settings(then))
-    if folder.model.is_file():
-        return load_model(run)
-    progress = progress or progress_bar(console)
-    if not started:
-        _check(data, config, progress)
-    torch.manual_seed(config.train.seed)
-    net = build_model(config)
-    run.mkdir(parents=True, exist_ok=True)
-    write_yaml(config.model_dump(mode="json"), folder.config)
-    harness.fit(
-        Learner(net, config),
-        Batches(config, data),
-        folder,
-        progress=progress,
-        epochs=config.train.epochs,
-        precision=config.train.precision,
-        gradient_clip=net.gradient_clip,
-        logger=TensorBoardLogger(run, name="tensorboard", version=""),
-        log_memory=True,
-        callbacks=[_watcher(watch)] if watch else [],
-    )
-    save_model(net, config, folder.model)
+    with folder.lock():
+        started = folder.has_run(resume=resume)
+        data = data or build_data(config)
+        config = resolve(config, data)
+        if started:
+            then = parse_saved_config(read_yaml(folder.config), source=str(folder.config))
+            folder.check_settings(_flat_settings(config), _flat_settings(then))
+        if folder.model.is_file():
+            return load_model(run)
+        progress = progress or progress_bar(console)
+        if not started:
+            _check(data, config, progress)
+        torch.manual_seed(config.train.seed)
+        net = build_model(config)
+        write_yaml(config.model_dump(mode="json"), folder.config)
+        harness.fit(
+            Learner(net, config),
+            Batches(config, data),
+            folder,
+            progress=progress,
+            epochs=config.train.epochs,
+            precision=config.train.precision,
+            gradient_clip=net.gradient_clip,
+            logger=TensorBoardLogger(run, name="tensorboard", version=""),
+            log_memory=True,
+            callbacks=[_watcher(watch)] if watch else [],
+        )
+        save_model(net, config, folder.model)
     return TrainedModel(net.eval(), config)
 
 
@@ -126,19 +126,20 @@ def evaluate(
         progress: progress display that gets a bar for this test, instead of ``console``.
         observer: callback that receives every batch, the model's output and its selection.
     """
-    run = Path(run)
-    model = model or load_model(run)
+    folder = RunFolder(Path(run))
+    model = model or load_model(folder.path)
     learner = Learner(model.net, model.config, observer=observer)
-    harness.test(
-        learner,
-        Batches(model.config, data or build_data(model.config)),
-        progress=progress or progress_bar(console),
-        precision=model.config.train.precision,
-    )
-    undefined = learner.undefined()
-    scores = {task: None if task in undefined else s for task, s in learner.scores().items()}
-    write_text(RunFolder(run).test, json.dumps(scores, indent=2) + "\n")
-    return Evaluation(run, scores, undefined, model)
+    with folder.lock():
+        harness.test(
+            learner,
+            Batches(model.config, data or build_data(model.config)),
+            progress=progress or progress_bar(console),
+            precision=model.config.train.precision,
+        )
+        undefined = learner.undefined()
+        scores = {task: None if task in undefined else s for task, s in learner.scores().items()}
+        write_text(folder.test, json.dumps(scores, indent=2) + "\n")
+    return Evaluation(folder.path, scores, undefined, model)
 
 
 def _check(data: Data, config: Config, progress: Progress) -> None:

@@ -23,18 +23,21 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ips.data.output import locks_output
 from ips.data.split import Split, check_split
 from ips.data.synthetic.digits import CLASSES, DIGIT_SIDE, Arrays, load_arrays, load_digits
 from ips.data.synthetic.megapixel_mnist import DIGITS, Layout, MegapixelMNIST, SceneDataset
 from ips.data.synthetic.noise import NoiseStyle
 from ips.errors import DataError
 from ips.files import atomic_write, write_text
+from ips.locks import LOCK
 from ips.patches.image import Edge, Grid
 
 _KIND = {"kind": "megapixel-mnist", "version": 2}  # version 1 had other noise
 _INTEGER_KEYS = ("side", "train", "validation", "test", "noise")
 
 
+@locks_output
 def save_megapixel_mnist(
     out: Path,
     *,
@@ -134,6 +137,7 @@ def has_validation(folder: Path) -> bool:
     return bool(_read_settings(folder)["validation"])
 
 
+@locks_output
 def write_png_files(folder: Path, *, count: int) -> Path:
     """Write the first ``count`` test images of a saved data set as PNG; returns their folder."""
     target = Path(folder) / "png"
@@ -152,7 +156,7 @@ def _write_settings(out: Path, settings: dict[str, Any]) -> None:
     if path.exists():
         if _read_settings(out) != settings:
             raise DataError(f"{out} holds a data set with other settings: choose another folder")
-    elif any(out.iterdir()):
+    elif any(path.name != LOCK for path in out.iterdir()):
         raise DataError(f"{out} is not empty: choose a new or an empty folder")
     else:
         write_text(path, json.dumps(settings, indent=2) + "\n")

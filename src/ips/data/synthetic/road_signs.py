@@ -26,6 +26,7 @@ from PIL import Image as PILImage
 from torch import Tensor
 
 from ips.annotations import polygon_feature, write_geojson
+from ips.data.output import locks_output
 from ips.data.seeded import SeededDataset, seeded_generator
 from ips.data.split import SPLIT_NUMBERS, Split, check_split
 from ips.data.synthetic.folder import Row, write_folder
@@ -132,6 +133,7 @@ class RoadSigns(SeededDataset[tuple[ImagePatches, dict[str, Tensor]]]):
         return SPLIT_NUMBERS[self.split], int(self._epoch), number, purpose
 
 
+@locks_output
 def write_road_signs(
     folder: str | Path,
     *,

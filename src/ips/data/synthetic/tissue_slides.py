@@ -25,6 +25,7 @@ from PIL import Image as PILImage
 from PIL import ImageDraw
 
 from ips.annotations import polygon_feature, write_geojson
+from ips.data.output import locks_output
 from ips.data.seeded import seeded_generator
 from ips.data.split import stratified_split
 from ips.data.synthetic.folder import Row, write_folder
@@ -48,6 +49,7 @@ _JPEG_QUALITY = 85
 _VERSION = 2  # of the drawing code; slides of different versions must not be mixed
 
 
+@locks_output
 def write_tissue_slides(
     folder: str | Path,
     *,

@@ -1,0 +1,41 @@
+"""Lock the folder that a data set is written to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+from ips.errors import DataError
+from ips.locks import lock_folder
+
+_Options = ParamSpec("_Options")
+_Folder = TypeVar("_Folder", bound=str | Path)
+_Result = TypeVar("_Result")
+
+
+@contextmanager
+def lock_output(folder: str | Path) -> Iterator[None]:
+    """Keep other processes from writing to ``folder``, which is created if missing."""
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder} cannot be written (it is a file): choose another folder")
+    with lock_folder(folder, option="folder"):
+        yield
+
+
+def locks_output(
+    write: Callable[Concatenate[_Folder, _Options], _Result],
+) -> Callable[Concatenate[_Folder, _Options], _Result]:
+    """Decorator of a function that writes to the folder in its first argument: lock it."""
+
+    @wraps(write)
+    def write_locked(
+        folder: _Folder, /, *args: _Options.args, **options: _Options.kwargs
+    ) -> _Result:
+        with lock_output(folder):
+            return write(folder, *args, **options)
+
+    return write_locked
