@@ -183,9 +183,9 @@ def _read(path: Path) -> dict[str, Tensor]:
     again = "copy or download it again"
     try:
         if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
+            from ips.nn.weights_file import read_weights
 
-            return load_file(path)
+            return read_weights(path)[0]
         _check_unpacked_size(path)
         with warnings.catch_warnings():  # about old pickles
             warnings.simplefilter("ignore")

@@ -108,6 +108,7 @@ def _pretrain(
         Learner(byol, views, settings, steps=steps * settings.epochs),
         Batches(collection, settings, steps=steps, workers=workers),
         folder,
+        settings=values,
         progress=progress_bar(console),
         epochs=settings.epochs,
         precision=settings.precision,

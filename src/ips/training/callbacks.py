@@ -16,7 +16,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from rich.progress import Progress
 
-from ips.files import atomic_path, write_text
+from ips.files import write_text
 from ips.progress import print_without_terminal
 
 
@@ -137,19 +137,14 @@ def _peak_mb() -> float:
 
 
 class LastCheckpoint(Callback):
-    """Saves the state after every epoch, atomically."""
+    """Saves the state after every epoch, see `CheckpointFiles`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def on_train_epoch_end(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
         """Save; all devices take part and wait for each other, but only the first writes."""
-        if not trainer.is_global_zero:
-            trainer.save_checkpoint(self._path)
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(self._path) as part:
-            trainer.save_checkpoint(part)
+        trainer.save_checkpoint(self._path)
 
 
 class StopOtherDevices(Callback):

@@ -2,7 +2,7 @@
 
 config.yaml          all settings, resolved
 metrics.csv          one row per epoch
-checkpoints/         state after the last finished epoch, for --resume
+checkpoints/         state after the last finished epoch and the one before, for --resume
 figures/             figures
 model.safetensors    the trained model, with its config in the header
 test.json            score of each task on the test images
@@ -22,16 +22,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError
 from torch import nn
 
 from ips.config import Config
 from ips.config_io import parse_saved_config
 from ips.errors import RunError, because
-from ips.files import atomic_path
 from ips.locks import lock_folder
 from ips.models import Net
+from ips.nn.weights_file import read_weights, write_weights
 from ips.training.model import build_model
 
 
@@ -47,6 +46,7 @@ class RunFolder:
         self.config = path / "config.yaml"
         self.metrics = path / "metrics.csv"
         self.checkpoint = path / "checkpoints" / "last.ckpt"
+        self.previous_checkpoint = path / "checkpoints" / "previous.ckpt"
         self.figures = path / "figures"
         self.model = path / "model.safetensors"
         self.test = path / "test.json"
@@ -62,7 +62,8 @@ class RunFolder:
 
     def has_run(self, *, resume: bool) -> bool:
         """Whether the folder holds a started run; an error if that run is not to be resumed."""
-        started = any(file.is_file() for file in (self.checkpoint, self.model, self.encoder))
+        files = self.checkpoint, self.previous_checkpoint, self.model, self.encoder
+        started = any(file.is_file() for file in files)
         if started and not resume:
             raise RunError(
                 f"{self.path}: already holds a run: give another --run, or continue with --resume"
@@ -95,9 +96,7 @@ def save_model(net: Net, config: Config, path: Path) -> None:
 
 def save_weights(module: nn.Module, path: Path, *, config: Mapping[str, Any]) -> None:
     """Write the weights of a module as safetensors, with ``config`` as JSON in the header."""
-    tensors = {name: t.detach().cpu().contiguous() for name, t in module.state_dict().items()}
-    with atomic_path(path) as part:
-        save_file(tensors, part, metadata={"config": json.dumps(config)})
+    write_weights(path, module.state_dict(), config=config)
 
 
 def load_model(run: Path) -> TrainedModel:
@@ -110,9 +109,7 @@ def load_model(run: Path) -> TrainedModel:
         hint = unfinished if folder.checkpoint.is_file() else "this is not a run folder"
         raise RunError(f"{folder.path}: no {folder.model.name} in it: {hint}")
     try:
-        with safe_open(folder.model, framework="pt") as file:
-            header = file.metadata() or {}
-        state = load_file(folder.model)
+        state, header = read_weights(folder.model)
     except (SafetensorError, OSError) as error:
         damage = because(error, remedy="train the run again")
         raise RunError(f"{folder.model}: damaged or unreadable {damage}") from error

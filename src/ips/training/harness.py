@@ -8,7 +8,7 @@ import signal
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 from ips.errors import IPSError
 from ips.locks import started_together
 from ips.training.callbacks import Bar, LastCheckpoint, MetricsFile, StopOtherDevices
+from ips.training.checkpoint import CheckpointFiles
 from ips.training.folder import RunFolder
 
 Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
@@ -66,6 +67,7 @@ def fit(
     batches: L.LightningDataModule,
     folder: RunFolder,
     *,
+    settings: Mapping[str, Any],
     progress: Progress,
     epochs: int,
     precision: Precision,
@@ -80,6 +82,7 @@ def fit(
     Args:
         learner: training step; its ``epoch_metrics`` are written to ``metrics.csv``.
         batches: asked for a new train loader in every epoch.
+        settings: all settings that change what is learnt, stored in the checkpoints.
         progress: progress bar, started here unless it is already shown.
         devices: number of GPUs, or of processes without a GPU.
         gradient_clip: maximum norm of the gradient; None for no limit.
@@ -90,12 +93,13 @@ def fit(
     gpu = torch.cuda.is_available()
     metrics = MetricsFile(folder.metrics, log_memory=log_memory)
     own = [metrics, LastCheckpoint(folder.checkpoint), Bar(progress), StopOtherDevices()]
-    checkpoint = folder.checkpoint if folder.checkpoint.is_file() else None
+    checkpoints = CheckpointFiles(folder, settings, learner.state_dict(), progress.console)
+    start = None if checkpoints.start is None else checkpoints.start.path
     with _session():
         trainer = _trainer(
             max_epochs=epochs,
             devices=devices,
-            plugins=_environment(devices),
+            plugins=[checkpoints, *_environment(devices)],
             strategy="ddp" if devices > 1 else "auto",
             sync_batchnorm=gpu and devices > 1,  # statistics of the whole batch
             precision=precision,
@@ -105,7 +109,7 @@ def fit(
             use_distributed_sampler=False,  # the loaders split the batches themselves
             reload_dataloaders_every_n_epochs=1,  # the order depends on the epoch
         )
-        trainer.fit(learner, datamodule=batches, ckpt_path=checkpoint, weights_only=True)
+        trainer.fit(learner, datamodule=batches, ckpt_path=start, weights_only=True)
     return trainer
 
 
@@ -131,7 +135,7 @@ def test(
 def _trainer(**settings: Any) -> L.Trainer:
     return L.Trainer(
         accelerator="gpu" if torch.cuda.is_available() else "cpu",
-        enable_checkpointing=False,  # LastCheckpoint saves atomically
+        enable_checkpointing=False,  # LastCheckpoint saves
         enable_progress_bar=False,  # Bar replaces it
         enable_model_summary=False,
         num_sanity_val_steps=0,

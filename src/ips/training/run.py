@@ -97,6 +97,7 @@ def train(
             Learner(net, config),
             Batches(config, data),
             folder,
+            settings=_flat_settings(config),
             progress=progress,
             epochs=config.train.epochs,
             precision=config.train.precision,

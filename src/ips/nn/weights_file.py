@@ -1,0 +1,49 @@
+"""Weights and their config in a safetensors file, with a checksum of both in its header."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from ips.files import atomic_write
+
+_CHECKSUM = "sha256"
+
+
+def write_weights(path: Path, state: Mapping[str, Tensor], *, config: Mapping[str, Any]) -> None:
+    """Write the tensors of a state dict atomically, with ``config`` as JSON in the header."""
+    tensors = {name: t.detach().cpu().contiguous() for name, t in state.items()}
+    header = {"config": json.dumps(config)}
+    content = save(tensors, metadata=header | {_CHECKSUM: _digest(tensors, header)})
+    with atomic_write(path) as stream:
+        stream.write(content)
+
+
+def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and the header of a safetensors file; `SafetensorError` if it is damaged.
+
+    The checksum is compared if the file has one.
+    """
+    with safe_open(path, framework="pt") as file:
+        header = dict(file.metadata() or {})
+    tensors = load_file(path)
+    checksum = header.pop(_CHECKSUM, None)
+    if checksum is not None and checksum != _digest(tensors, header):
+        raise SafetensorError("its content does not fit its checksum")
+    return tensors, header
+
+
+def _digest(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> str:
+    digest = hashlib.sha256(json.dumps(dict(header), sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
