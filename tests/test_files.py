@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,13 +59,16 @@ def test_a_path_without_a_file_is_an_error(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_data_is_synced_before_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_is_synced_before_the_rename_and_the_folder_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.txt"
     events: list[tuple[str, object]] = []
     sync, rename = os.fsync, Path.replace
 
     def fsync(number: int) -> None:
-        events.append(("sync", os.fstat(number).st_size))
+        state = os.fstat(number)
+        events.append(("sync", "folder" if stat.S_ISDIR(state.st_mode) else state.st_size))
         sync(number)
 
     def replace(self: Path, target: Path) -> Path:
@@ -73,7 +78,8 @@ def test_data_is_synced_before_the_rename(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(Path, "replace", replace)
     write_text(path, "grüße")
-    assert events == [("sync", 7), ("rename", path)]
+    folder = [] if os.name == "nt" else [("sync", "folder")]
+    assert events == [("sync", 7), ("rename", path), *folder]
     assert path.read_text(encoding="utf-8") == "grüße"
 
 
@@ -87,6 +93,23 @@ def test_a_failed_rename_leaves_no_temporary_file(
     with pytest.raises(PermissionError):
         write_text(tmp_path / "a.txt", "text")
     assert names(tmp_path) == []
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old")
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(OSError, match="No space") as caught, atomic_write(path):
+        raise full
+    assert caught.value.filename == str(path)
+    assert path.read_bytes() == b"old"
+    other = OSError(errno.ENOSPC, "No space left on device", "elsewhere")
+    with pytest.raises(OSError, match="No space") as caught, atomic_write(path):
+        raise other
+    assert caught.value.filename == "elsewhere"
+    with pytest.raises(FileNotFoundError) as missing, atomic_write(tmp_path / "no" / "b.bin"):
+        pass
+    assert missing.value.filename == str(tmp_path / "no" / "b.bin")
 
 
 def test_folders_are_listed_by_name_and_files_taken_as_given(tmp_path: Path) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Self
 from uuid import uuid4
+
+# The disk, the quota or the largest file that is allowed is full.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Closable:
@@ -30,15 +34,49 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
     When the block fails, the temporary file is removed and ``path`` stays as it was. The data is
     synced to disk before the rename, so a power cut leaves the old file or the new one, whole.
+    The error of a full disk names ``path``.
     """
     part = path.with_name(f".{path.name}.{uuid4().hex}.part")
     try:
-        yield part
-        with part.open("r+b") as stream:
-            os.fsync(stream.fileno())
-        part.replace(path)
+        with naming_file(path, part):
+            yield part
+            with part.open("r+b") as stream:
+                os.fsync(stream.fileno())
+            part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+@contextmanager
+def naming_file(path: Path, part: Path | None = None) -> Iterator[None]:
+    """Let the error of a full disk inside the block name ``path``.
+
+    The system names no file when a write fails, only when opening one does.
+
+    Args:
+        path: file that is written.
+        part: its temporary file, whose name means nothing to a user.
+    """
+    try:
+        yield
+    except OSError as error:
+        unnamed = error.filename is None and error.errno in _FULL
+        if unnamed or (part is not None and str(error.filename) == str(part)):
+            error.filename, error.filename2 = str(path), None
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Sync the names in a folder to disk, where the system can do that."""
+    if os.name == "nt":  # Windows cannot open a folder
+        return
+    with suppress(OSError):  # not on every network file system
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
 
 
 @contextmanager
