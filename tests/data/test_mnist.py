@@ -153,7 +153,7 @@ def test_wrong_files_are_refused_and_never_overwritten(tmp_path: Path, plain: Pa
 
 def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path, plain: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match=r"cannot be written \(Not a directory\)"):
+    with pytest.raises(DataError, match=r"cannot be written \(not a directory\)"):
         copy_mnist(plain, tmp_path / "file" / "out")
 
 

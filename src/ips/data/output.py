@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from ips.errors import DataError
+from ips.errors import DataError, because
 from ips.locks import lock_folder
 
 _Options = ParamSpec("_Options")
@@ -19,10 +19,12 @@ _Result = TypeVar("_Result")
 @contextmanager
 def lock_output(folder: str | Path) -> Iterator[None]:
     """Keep other processes from writing to ``folder``, which is created if missing."""
-    folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder} cannot be written (it is a file): choose another folder")
-    with lock_folder(folder, option="folder"):
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(lock_folder(Path(folder), option="folder"))
+        except OSError as error:
+            reason = because(error, remedy="choose another folder")
+            raise DataError(f"{folder} cannot be written {reason}") from error
         yield
 
 
