@@ -27,7 +27,7 @@ def test_the_core_trains_without_any_optional_package() -> None:
         net = ips.IPSNet(
             ips.nn.resnet18(stages=1, width=8, channels=3),
             ips.nn.CrossAttentionTransformer(8, tokens=1, heads=2),
-            {"grade": ips.nn.Head(8, 2, activation=lambda z: z.softmax(-1))},
+            {"grade": ips.nn.Head(8, 2, activation="softmax")},
             keep=4,
             chunk=4,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -261,3 +262,11 @@ def test_a_pass_resumes_from_a_partly_filled_table(
     assert torch.equal(got.indices, expected.indices)
     torch.testing.assert_close(got.logits, expected.logits)
     assert table.logits.isfinite().all()
+
+
+def test_a_net_can_be_pickled_after_use() -> None:
+    net, source = build().eval(), memory(12)
+    before = net.predict(source)
+    after = pickle.loads(pickle.dumps(net)).predict(source)
+    assert torch.equal(after.indices, before.indices)
+    assert torch.equal(after.logits["majority"], before.logits["majority"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
+from ips.errors import ConfigError
 from ips.nn import Head, PatchReadout
 
 B, M, D, T, H, C = 2, 5, 6, 3, 2, 4
@@ -54,3 +56,11 @@ def test_readout_sends_no_gradient_back() -> None:
     assert x.grad is None
     assert attention.grad is None
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_an_activation_can_be_named() -> None:
+    x = torch.randn(B, C)
+    assert torch.equal(Head(D, C, activation="softmax").activation(x), x.softmax(dim=-1))
+    assert torch.equal(Head(D, C, activation="sigmoid").activation(x), x.sigmoid())
+    with pytest.raises(ConfigError, match="activation='relu': expected softmax or sigmoid"):
+        Head(D, C, activation="relu")  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -35,10 +36,21 @@ class SelectionEncoder:
 
     def __init__(self, prepare: Callable[[Tensor], Tensor], *, compile: bool = False) -> None:
         self._prepare, self._compile = prepare, compile
+        self._forget()
+
+    def _forget(self) -> None:
         self._modules: list[int] = []  # identities of the encoder's modules when it was prepared
         self._folded: FoldedEncoder | None = None
         self._run: Callable[[Tensor], Tensor] | None = None
         self._unchecked: nn.Module | None = None  # the encoder, until its copy has been compared
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A pickled encoder prepares its copy again: a traced network cannot always be pickled."""
+        return {"_prepare": self._prepare, "_compile": self._compile}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
 
     def begin(self, encoder: nn.Module, *, size: int | None = None) -> EmbeddingPass:
         """Start a pass with the current weights of the encoder, which is in evaluation mode.

@@ -6,9 +6,19 @@ Letters: B images, M patches, D embedding size, C classes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
+from typing import Literal
 
+import torch
 from torch import Tensor, nn
+
+from ips.errors import ConfigError
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "softmax": partial(torch.softmax, dim=-1),
+    "sigmoid": torch.sigmoid,
+}
 
 
 class Head(nn.Sequential):
@@ -17,7 +27,8 @@ class Head(nn.Sequential):
     Args:
         dim: D.
         classes: C.
-        activation: from logits to probabilities, as the task defines it.
+        activation: from logits to probabilities: ``softmax`` for one class per image, ``sigmoid``
+            for a binary task or several labels, or a function.
         hidden: sizes of the hidden layers.
     """
 
@@ -26,7 +37,7 @@ class Head(nn.Sequential):
         dim: int,
         classes: int,
         *,
-        activation: Callable[[Tensor], Tensor],
+        activation: Literal["softmax", "sigmoid"] | Callable[[Tensor], Tensor],
         hidden: Sequence[int] = (),
     ) -> None:
         sizes = [dim, *hidden]
@@ -34,7 +45,9 @@ class Head(nn.Sequential):
         for before, after in pairwise(sizes):
             layers += [nn.Linear(before, after), nn.ReLU()]
         super().__init__(*layers, nn.Linear(sizes[-1], classes))
-        self.activation = activation
+        if isinstance(activation, str) and activation not in _ACTIVATIONS:
+            raise ConfigError(f"activation={activation!r}: expected {' or '.join(_ACTIVATIONS)}")
+        self.activation = _ACTIVATIONS[activation] if isinstance(activation, str) else activation
 
 
 class PatchReadout(nn.Module):
