@@ -173,6 +173,11 @@ def test_invalid_addresses_are_refused_in_a_few_plain_words(
         ({"host": "evil.example"}, 421),
         ({"host": "127.0.0.1.evil.example:8000"}, 421),
         ({"host": None}, 421),
+        ({"host": "localhost:80:80"}, 421),
+        ({"host": "localhost:evil.example"}, 421),
+        ({"host": "localhost:"}, 421),
+        ({"host": "localhost:8000\n"}, 421),
+        ({"host": "[::1]:8000"}, 421),
         ({"host": "localhost:9"}, 200),  # through a tunnel
         ({"method": "POST"}, 405),
         ({"method": "DELETE"}, 405),

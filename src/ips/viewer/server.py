@@ -8,6 +8,7 @@ other web pages from reading a response.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import socket
 from collections.abc import Callable
@@ -26,12 +27,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from xstatic.pkg import leaflet
 
 from ips.errors import ConfigError, IPSError
+from ips.viewer.connection import Connection
 from ips.viewer.library import Entry, Library
 from ips.viewer.renderer import Renderer
 from ips.viewer.tiles import COLOUR_MAPS, ColourMap, MapStyle, render_colour_map
 
 HOST = "127.0.0.1"
-_HOST_NAMES = {HOST, "localhost"}
+_HOST_HEADER = re.compile(rb"(127\.0\.0\.1|localhost)(:[0-9]{1,5})?")
 _MAX_ADDRESS = 512  # bytes of a URL path, and of a query string
 _MAX_HEADERS = 16_384  # bytes of all headers of a request
 _HEADERS = {
@@ -146,7 +148,7 @@ def serve(library: Library, *, port: int, on_ready: Callable[[str], None]) -> No
     token = secrets.token_urlsafe(16)
     config = uvicorn.Config(
         create_app(library, token=token),
-        http="h11",
+        http=Connection,
         ws="none",
         lifespan="off",
         log_level="warning",
@@ -190,8 +192,8 @@ class _RequestGuard:
         if sum(len(key) + len(value) for key, value in scope["headers"]) > _MAX_HEADERS:
             return "headers too large", 431
         headers = {key.lower(): value for key, value in scope["headers"]}
-        name = headers.get(b"host", b"").decode("latin-1").rsplit(":", 1)[0]
-        if name not in _HOST_NAMES:
+        hosts = [value for key, value in scope["headers"] if key.lower() == b"host"]
+        if len(hosts) != 1 or not _HOST_HEADER.fullmatch(hosts[0]):
             return "wrong host", 421
         if scope["method"] != "GET":
             return "method not allowed", 405
