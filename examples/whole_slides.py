@@ -30,7 +30,7 @@ from ips.explain.localisation import average_precision, hit_rate
 PATCH = 64  # side of a patch in pixels of 0.5 µm
 ENCODER = ["--encoder", "thin-resnet", "--width", "32", "--stages", "3"]
 CONFIG = """\
-data: {{kind: table, csv: {csv}}}
+data: {{kind: table, csv: {csv}, validation: 0}}
 encoder: {{name: projector, dim: 64}}
 select: {{keep: 128, chunk: 512, load: sequential}}
 aggregate: {{heads: 8, dropout: 0.1, attention_dropout: 0.1}}

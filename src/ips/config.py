@@ -102,7 +102,19 @@ class TableConfig(_Section):
     csv: Path = _key(..., "CSV file with a path column, label columns, and perhaps a split column")
     root: Path | None = _key(None, "Folder that paths are relative to; null for that of the CSV")
     path: str = _key("path", "Name of the path column")
+    group: str | None = _key(
+        None,
+        "Column of patients or other groups, which no split divides; null for a column called "
+        "patient, case_id or the like; none for no groups",
+    )
     test: float = _key(0.2, "Fraction of test images, if there is no split column", gt=0, lt=1)
+    validation: float = _key(
+        0.2,
+        "Fraction of the other images for validation, if the split column names none and no class "
+        "would be lost for training; 0 for none",
+        ge=0,
+        lt=1,
+    )
     seed: int = _seed("Random seed of the split")
 
 

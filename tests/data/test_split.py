@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ips.data.split import stratified_split
+from ips.data.split import grouped_split, stratified_split
 from ips.errors import DataError
 
 
@@ -102,3 +102,35 @@ def test_impossible_splits_are_refused() -> None:
         stratified_split(["a", "a"], test=1.0, seed=0)
     with pytest.raises(DataError, match="1 images: there is nothing to split"):
         stratified_split(["a"], test=0.5, seed=0)
+
+
+@given(
+    groups=st.lists(st.integers(0, 30), min_size=20, max_size=80),
+    seed=st.integers(0, 1000),
+    parts=st.integers(2, 5),
+)
+def test_no_group_is_divided_and_no_part_is_empty(groups: list[int], seed: int, parts: int) -> None:
+    labels = ["ab"[group % 2] for group in groups]
+    if len(set(groups)) < parts:
+        with pytest.raises(DataError, match="cannot be divided into"):
+            grouped_split(labels, groups, shares=[1 / parts] * parts, seed=seed)
+        return
+    placed = grouped_split(labels, groups, shares=[1 / parts] * parts, seed=seed)
+    assert set(placed) == set(range(parts))
+    assert len({(group, part) for group, part in zip(groups, placed, strict=True)}) == len(
+        set(groups)
+    )
+    assert placed == grouped_split(labels, groups, shares=[1 / parts] * parts, seed=seed)
+
+
+def test_groups_are_placed_so_that_classes_keep_their_shares() -> None:
+    groups = [i // 3 for i in range(120)]  # 40 patients of three images each
+    labels = ["rare" if group % 8 == 0 else "usual" for group in groups]
+    for seed in range(5):
+        placed = grouped_split(labels, groups, shares=[0.6, 0.2, 0.2], seed=seed)
+        assert [placed.count(part) for part in range(3)] == [72, 24, 24]
+        rare = [part for part, label in zip(placed, labels, strict=True) if label == "rare"]
+        assert [rare.count(part) for part in range(3)] == [9, 3, 3]
+    assert (
+        len({tuple(grouped_split(labels, groups, shares=[0.5, 0.5], seed=s)) for s in range(5)}) > 1
+    )

@@ -15,8 +15,8 @@ from rich.console import Console
 import ips
 from ips.config import Config
 from ips.config_io import parse_config
-from ips.errors import ConfigError, DataError, ImageError, PatchError
-from ips.training import evaluate, train
+from ips.errors import ConfigError, DataError, ImageError, PatchError, RunError
+from ips.training import build_data, evaluate, train
 
 CONSOLE = Console(quiet=True)
 
@@ -152,12 +152,68 @@ def test_equal_training_labels_are_refused_and_a_missing_class_is_named(
     projector = {"name": "projector", "dim": 8}
     text = features.read_text()
     features.write_text(text.replace(",1,train", ",0,train"))
-    with pytest.raises(DataError, match="'grade': the 4 training images have only class 0"):
+    with pytest.raises(DataError, match="'grade': the 3 training images have only class 0"):
         train(config(features, encoder=projector), tmp_path / "run", console=CONSOLE)
     features.write_text(text.replace(",0,test", ",1,test"))
     shown = Console(file=io.StringIO(), width=200)
     train(config(features, encoder=projector), tmp_path / "run", console=shown)
     assert "warning: task 'grade': no test image has the class 0" in shown.file.getvalue()  # type: ignore[attr-defined]
+
+
+def with_patients(table: Path) -> None:
+    """Four patients of two pictures each."""
+    header, *lines = table.read_text().splitlines()
+    rows = [f"{line},p{number // 2}" for number, line in enumerate(lines)]
+    table.write_text("\n".join([f"{header},Patient", *rows]))
+
+
+def split_of(table: Path, **data: object) -> dict[str, list[str]]:
+    settings = config(table, data={"kind": "table", "csv": str(table), **data})
+    splits: dict[str, list[str]] = {"train": [], "validation": [], "test": []}
+    for path, _, split in build_data(settings).table:
+        splits[split].append(path)
+    return splits
+
+
+def test_no_split_divides_a_patient(pictures: Path) -> None:
+    with_patients(pictures)
+    for seed in range(5):
+        splits = split_of(pictures, seed=seed, test=0.25, validation=0.33)
+        assert [len(paths) for paths in splits.values()] == [4, 2, 2]
+        for paths in splits.values():
+            patients = {int(Path(path).stem) // 2 for path in paths}
+            assert 2 * len(patients) == len(paths)
+    free = [split_of(pictures, seed=seed, group="none")["test"] for seed in range(5)]
+    assert any(int(Path(a).stem) // 2 != int(Path(b).stem) // 2 for a, b in free)
+
+
+def test_a_column_that_divides_a_patient_is_refused(pictures: Path, tmp_path: Path) -> None:
+    with_patients(pictures)
+    header, *lines = pictures.read_text().splitlines()
+    splits = ["train", "train", "train", "test", "val", "val", "test", "test"]
+    rows = [f"{line},{split}" for line, split in zip(lines, splits, strict=True)]
+    pictures.write_text("\n".join([f"{header},split", *rows]))
+    with pytest.raises(DataError, match=r"its split divides 1 of 4 patients or groups \(p1\)"):
+        train(config(pictures), tmp_path / "run", console=CONSOLE)
+    assert len(split_of(pictures, group="none")["train"]) == 3
+
+
+def test_the_split_is_recorded_and_an_image_of_training_is_no_test_image(
+    pictures: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    train(config(pictures), run, console=CONSOLE)
+    header, *rows = (run / "split.csv").read_text().splitlines()
+    assert header == "path,group,split"
+    splits = [row.rpartition(",")[2] for row in rows]
+    assert [splits.count(name) for name in ("train", "validation", "test")] == [5, 1, 2]
+    evaluate(run, console=CONSOLE)
+    known = next(row.partition(",")[0] for row in rows if row.endswith(",train"))
+    lines = pictures.read_text().splitlines()[1:]
+    marked = [f"{line},{'test' if line.startswith(known) else 'train'}" for line in lines]
+    pictures.write_text("\n".join(["path,grade,split", *marked]))
+    with pytest.raises(RunError, match=f"1 test images, such as {known}, were used to train"):
+        evaluate(run, console=CONSOLE)
 
 
 def test_an_undefined_score_is_null(features: Path, tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
-"""Training, validation and test split: their names, and a stratified random split."""
+"""Training, validation and test split: their names, and random splits by class and by group."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from ips.errors import DataError
 
@@ -84,3 +85,64 @@ def _test_counts(sizes: list[int], test: float) -> list[int]:
         counts[np.argmax(np.where(allowed, (exact - counts) * step, -np.inf))] += step
     result: list[int] = counts.tolist()
     return result
+
+
+def grouped_split(
+    labels: Sequence[Hashable], groups: Sequence[Hashable], *, shares: Sequence[float], seed: int
+) -> list[int]:
+    """Divide images into parts at random, without dividing a group such as a patient.
+
+    Groups are placed one after the other, the largest first, wherever the shares of all classes
+    come closest to those that are asked for. The result depends only on the labels, the groups,
+    their order and the seed.
+
+    Args:
+        labels: class of each image.
+        groups: group of each image.
+        shares: share of the images in each part; the sum is 1.
+        seed: random seed.
+
+    Returns:
+        Part of each image, from 0.
+
+    >>> grouped_split("aabbab", ["p", "p", "q", "q", "r", "r"], shares=[2 / 3, 1 / 3], seed=0)
+    [0, 0, 0, 0, 1, 1]
+    """
+    numbers = {group: i for i, group in enumerate(dict.fromkeys(groups))}
+    classes = {label: i for i, label in enumerate(dict.fromkeys(labels))}
+    if len(numbers) < len(shares):
+        raise DataError(
+            f"{len(numbers)} patients or groups cannot be divided into {len(shares)} parts: add "
+            "images of others, or a split column to the table"
+        )
+    counts = np.zeros((len(numbers), len(classes)))
+    for label, group in zip(labels, groups, strict=True):
+        counts[numbers[group], classes[label]] += 1
+    part_of = _place(counts / counts.sum(axis=0), np.array(shares), np.random.default_rng(seed))
+    return [part_of[numbers[group]] for group in groups]
+
+
+def _place(
+    weights: npt.NDArray[np.float64], shares: npt.NDArray[np.float64], random: np.random.Generator
+) -> list[int]:
+    """Part of each group, from its share of every class, ``(groups, classes)``."""
+    shuffled = random.permutation(len(weights))
+    order = shuffled[np.argsort(-weights[shuffled].max(axis=1), kind="stable")]
+    filled = np.zeros((len(shares), weights.shape[1]))  # share of every class in each part
+    places = np.zeros(len(weights), dtype=np.int64)
+    for placed, group in enumerate(order):
+        lacking = shares[:, None] - filled
+        # What the squared differences, relative to the shares, gain from the group in each part.
+        gain = (lacking**2 - (lacking - weights[group]) ** 2).sum(axis=1) / shares
+        empty = ~filled.any(axis=1)
+        if empty.sum() == len(weights) - placed:  # the rest is needed to fill every part
+            gain[~empty] = -np.inf
+        places[group] = part = int(gain.argmax())
+        filled[part] += weights[group]
+    result: list[int] = places.tolist()
+    return result
+
+
+def divided_groups(splits: Mapping[Hashable, Sequence[str]]) -> list[Hashable]:
+    """The groups whose images are in more than one split, from the splits of each group."""
+    return [group for group, names in splits.items() if len(set(names)) > 1]

@@ -1,8 +1,8 @@
-"""Your own images as a data set: a CSV of files, labels and, optionally, a split.
+"""Your own images as a data set: a CSV of files, labels and, optionally, patients and a split.
 
-    path,grade,split
-    slides/017.svs,high,train
-    slides/018.svs,low,test
+    path,grade,patient,split
+    slides/017.svs,high,p1,train
+    slides/018.svs,low,p2,test
 
 The separator can be a comma, a semicolon or a tab. Files can be images, slides or feature files; a
 slide inside a shared feature file is written as ``train.h5::normal_001``.
@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
 from torch import Tensor
 
-from ips.data.split import Split
+from ips.data.split import Split, divided_groups
 from ips.errors import DataError
 from ips.files import write_text
 from ips.patches.features import split_address
@@ -33,14 +33,22 @@ _SPLITS: dict[str, Split] = {
     "test": "test",
 }
 
+# Columns whose rows belong together, if the config does not name one.
+_GROUPS = ("patient", "patient_id", "case", "case_id", "subject", "subject_id", "group")
+NO_GROUP = "none"
+
 
 @dataclass(frozen=True)
 class Row:
-    """One image: its file, the text of its label for each task, and its split if there is one."""
+    """One image: its file, the text of its label for each task, and its split if there is one.
+
+    ``group`` is what must not be divided by a split, such as a patient; None without such a column.
+    """
 
     path: Path
     labels: dict[str, str]
     split: Split | None
+    group: str | None = None
 
 
 def read_table(
@@ -49,6 +57,7 @@ def read_table(
     root: str | Path | None = None,
     path: str = "path",
     tasks: Sequence[str],
+    group: str | None = None,
 ) -> list[Row]:
     """Read the rows of a CSV and check that all columns and files exist.
 
@@ -57,11 +66,15 @@ def read_table(
         root: folder that paths are relative to; the folder of the table by default.
         path: name of the column with the files.
         tasks: names of the label columns. A column ``split``, in upper or lower case, is optional.
+        group: name of the column with patients or other groups; by default ``patient``, ``case_id``
+            or the like, if there is one; ``none`` for no groups.
     """
     table = Path(csv_path)
     folder = table.parent if root is None else Path(root)
     columns, lines = _read_lines(table)
-    split_column = _check_columns(table, columns, (path, *tasks), tasks)
+    named = () if group in (None, NO_GROUP) else (group,)
+    split_column = _check_columns(table, columns, (path, *tasks, *named), tasks)
+    group_column = group if named else _group_column(table, columns, tasks, group)
     rows: list[Row] = []
     first_line: dict[Path, int] = {}
     for line, cells in lines:
@@ -78,7 +91,11 @@ def read_table(
                 f"{table}, lines {first_line[file]} and {line}: both name {cells[path]}: keep one"
             )
         first_line[file] = line
-        rows.append(Row(path=file, labels={task: cells[task] for task in tasks}, split=split))
+        labels = {task: cells[task] for task in tasks}
+        member = cells[group_column] if group_column else None
+        if member == "":
+            raise DataError(f"{table}, line {line}: nothing in column {group_column!r}: fill it in")
+        rows.append(Row(path=file, labels=labels, split=split, group=member))
 
     if missing := [str(row.path) for row in rows if not split_address(row.path)[0].exists()]:
         raise DataError(
@@ -86,7 +103,38 @@ def read_table(
             f"{', '.join(missing[:3])}: paths are relative to {folder}, set root if the files are "
             f"elsewhere"
         )
+    _check_groups(table, rows)
     return rows
+
+
+def _group_column(
+    table: Path, columns: list[str], tasks: Sequence[str], group: str | None
+) -> str | None:
+    """The column with patients or other groups, by its name; None if there is none."""
+    if group == NO_GROUP:
+        return None
+    found = [column for column in columns if column.lower() in _GROUPS and column not in tasks]
+    if len(found) > 1:
+        raise DataError(
+            f"{table}: the columns {' and '.join(found)} could both say which images belong "
+            f"together: set data.group to one of them, or to {NO_GROUP}"
+        )
+    return found[0] if found else None
+
+
+def _check_groups(table: Path, rows: Sequence[Row]) -> None:
+    """Raise if the table's own split divides a group."""
+    splits: dict[Hashable, list[str]] = {}
+    for row in rows:
+        if row.group is not None and row.split is not None:
+            splits.setdefault(row.group, []).append(row.split)
+    if divided := [str(group) for group in divided_groups(splits)]:
+        more = f" and {len(divided) - 3} more" if len(divided) > 3 else ""
+        raise DataError(
+            f"{table}: its split divides {len(divided)} of {len(splits)} patients or groups "
+            f"({', '.join(divided[:3])}{more}), so scores would be too good: put all images of one "
+            f"into one split, remove the column for a random split, or set data.group={NO_GROUP}"
+        )
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

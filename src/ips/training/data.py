@@ -21,7 +21,7 @@ from ips.config import (
 )
 from ips.data import traffic_signs
 from ips.data.labels import encode_labels
-from ips.data.split import SPLIT_NUMBERS, Split, stratified_split
+from ips.data.split import SPLIT_NUMBERS, Split, grouped_split, stratified_split
 from ips.data.synthetic import megapixel_mnist, road_signs
 from ips.data.synthetic.digits import load_digits
 from ips.data.synthetic.megapixel_mnist_authors import AuthorsMegapixelMNIST, is_authors_folder
@@ -51,6 +51,7 @@ class Data:
         background: by task, the class that means that there is nothing to find, such as "no sign".
         labels: labels of each split of a table, to be checked before training.
         stored: whether the images are files, which can be checked before training.
+        table: path, group (or "") and split of each row of a table.
     """
 
     train: DataSet
@@ -60,6 +61,7 @@ class Data:
     background: dict[str, int] = field(default_factory=dict)
     labels: dict[Split, list[dict[str, Tensor]]] = field(default_factory=dict)
     stored: bool = False
+    table: list[tuple[str, str, Split]] = field(default_factory=list)
 
 
 class Sampled:
@@ -162,7 +164,8 @@ def _check_labels(config: Config, labels: Mapping[str, tuple[str, int]]) -> None
 
 
 def _table(data: TableConfig, config: Config) -> Data:
-    rows = read_table(data.csv, root=data.root, path=data.path, tasks=list(config.tasks))
+    tasks = list(config.tasks)
+    rows = read_table(data.csv, root=data.root, path=data.path, tasks=tasks, group=data.group)
     encoded = encode_labels(rows, config.tasks)
     opener = partial(open_source, patches=config.patches)
     first = opener(rows[0].path)
@@ -174,33 +177,76 @@ def _table(data: TableConfig, config: Config) -> Data:
         labels = [encoded.labels[i] for i in numbers]
         return TableData([rows[i] for i in numbers], labels=labels, open=opener)
 
-    numbers = _split(rows, data)
+    numbers = _split(rows, encoded.labels, data)
     return Data(
         train=part(numbers["train"]),
         validation=part(numbers["validation"]) if numbers["validation"] else None,
         test=part(numbers["test"]),
         names=encoded.names,
-        labels={name: [encoded.labels[i] for i in rows] for name, rows in numbers.items() if rows},
+        labels={name: [encoded.labels[i] for i in some] for name, some in numbers.items() if some},
         stored=True,
+        table=_placed(rows, numbers, root=data.root or data.csv.parent),
     )
 
 
-def _split(rows: Sequence[Row], data: TableConfig) -> dict[Split, list[int]]:
+def _placed(
+    rows: Sequence[Row], numbers: Mapping[Split, Sequence[int]], *, root: Path
+) -> list[tuple[str, str, Split]]:
+    """Path, group and split of every row; paths inside ``root`` are relative to it."""
+    split_of = {i: name for name, part in numbers.items() for i in part}
+    placed = []
+    for i, row in enumerate(rows):
+        path = row.path.relative_to(root) if row.path.is_relative_to(root) else row.path
+        placed.append((path.as_posix(), row.group or "", split_of[i]))
+    return placed
+
+
+def _split(
+    rows: Sequence[Row], labels: Sequence[Mapping[str, Tensor]], data: TableConfig
+) -> dict[Split, list[int]]:
     """Numbers of the rows of each split: by the column ``split``, or at random."""
-    if not any(row.split for row in rows):
-        strata = [tuple(sorted(row.labels.items())) for row in rows]
-        train, test = stratified_split(strata, test=data.test, seed=data.seed)
-        return {"train": train, "validation": [], "test": test}
     numbers: dict[Split, list[int]] = {
         name: [i for i, row in enumerate(rows) if row.split == name] for name in SPLIT_NUMBERS
     }
+    if not any(numbers.values()):
+        every = list(range(len(rows)))
+        numbers["train"], numbers["test"] = _hold_out(rows, every, data.test, seed=data.seed)
     for name in ("train", "test"):
         if not numbers[name]:
             raise DataError(
                 f"{data.csv}: no row has {name!r} in its column `split`: mark some, or remove the "
                 "column for a random split"
             )
+    train = numbers["train"]
+    groups = {rows[i].group or i for i in train}
+    if not numbers["validation"] and data.validation and len(groups) > 1:
+        rest, held_out = _hold_out(rows, train, data.validation, seed=data.seed + 1)
+        if _classes(labels, rest) == _classes(labels, train):  # no class is lost for training
+            numbers["train"], numbers["validation"] = rest, held_out
     return numbers
+
+
+def _classes(labels: Sequence[Mapping[str, Tensor]], numbers: Sequence[int]) -> set[object]:
+    """Task and class of all labels of these rows."""
+    found: set[object] = set()
+    for task, label in (pair for i in numbers for pair in labels[i].items()):
+        present = label.nonzero().flatten() if label.dim() else label
+        found.update((task, number) for number in present.view(-1).tolist())
+    return found
+
+
+def _hold_out(
+    rows: Sequence[Row], numbers: Sequence[int], share: float, *, seed: int
+) -> tuple[list[int], list[int]]:
+    """Divide row numbers at random; each class is in both parts, and no group is."""
+    strata = [tuple(sorted(rows[i].labels.items())) for i in numbers]
+    groups = [rows[i].group for i in numbers]
+    if None in groups:
+        train, held_out = stratified_split(strata, test=share, seed=seed)
+        return [numbers[i] for i in train], [numbers[i] for i in held_out]
+    parts = grouped_split(strata, groups, shares=[1 - share, share], seed=seed)
+    placed = list(zip(numbers, parts, strict=True))
+    return [i for i, part in placed if not part], [i for i, part in placed if part]
 
 
 def open_source(path: str | Path | Image, patches: PatchesConfig) -> PatchSource:

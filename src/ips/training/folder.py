@@ -1,6 +1,7 @@
 """The files in a run folder of training or pretraining; save and load the trained model.
 
 config.yaml          all settings, resolved
+split.csv            split of each image of a table
 metrics.csv          one row per epoch
 checkpoints/         state after the last finished epoch and the one before, for --resume
 figures/             figures
@@ -44,6 +45,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config = path / "config.yaml"
+        self.split = path / "split.csv"
         self.metrics = path / "metrics.csv"
         self.checkpoint = path / "checkpoints" / "last.ckpt"
         self.previous_checkpoint = path / "checkpoints" / "previous.ckpt"

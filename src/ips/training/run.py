@@ -28,6 +28,7 @@ from ips.training.data import Data, build_data
 from ips.training.folder import RunFolder, TrainedModel, load_model, save_model
 from ips.training.model import build_model, resolve
 from ips.training.module import Batches, BatchObserver, Learner
+from ips.training.split_file import check_test_images, record_split
 
 # Settings that may differ in a resumed run, since they do not change what is learnt.
 _FREE = ("train.workers", "select.load", "select.compile", "patches.slide_mpp")
@@ -86,6 +87,7 @@ def train(
             then = parse_saved_config(read_yaml(folder.config), source=str(folder.config))
             folder.check_settings(_flat_settings(config), _flat_settings(then))
         if folder.model.is_file():
+            check_test_images(folder.split, data)
             return load_model(run)
         progress = progress or progress_bar(console)
         if not started:
@@ -93,6 +95,7 @@ def train(
         torch.manual_seed(config.train.seed)
         net = build_model(config)
         write_yaml(config.model_dump(mode="json"), folder.config)
+        record_split(folder.split, data)
         harness.fit(
             Learner(net, config),
             Batches(config, data),
@@ -131,9 +134,11 @@ def evaluate(
     model = model or load_model(folder.path)
     learner = Learner(model.net, model.config, observer=observer)
     with folder.lock():
+        data = data or build_data(model.config)
+        check_test_images(folder.split, data)
         harness.test(
             learner,
-            Batches(model.config, data or build_data(model.config)),
+            Batches(model.config, data),
             progress=progress or progress_bar(console),
             precision=model.config.train.precision,
         )
