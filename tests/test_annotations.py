@@ -77,6 +77,12 @@ def test_colours_of_every_version_of_qupath(tmp_path: Path, colour: object) -> N
         ("a.xml", '<!DOCTYPE x [<!ENTITY a "b">]><ASAP_Annotations/>'),
         ("a.xml", ASAP.replace('X="10"', 'X="ten"')),
         ("a.xml", ASAP.replace(' Y="0"', "")),
+        ("a.xml", ASAP.replace('X="10"', 'X="nan"')),
+        ("a.xml", ASAP.replace('Y="10.5"', 'Y="-inf"')),
+        ("a.xml", ASAP.replace('Order="1"', 'Order="nan"')),
+        ("a.xml", ASAP.replace("ASAP_Annotations", "Annotations_ASAP")),
+        ("a.geojson", '{"type": "Point", "coordinates": [1e999, 1]}'),
+        ("a.geojson", '{"type": "Topology", "features": []}'),
     ],
 )
 def test_unreadable_annotations_are_one_sentence(tmp_path: Path, name: str, text: str) -> None:

@@ -34,6 +34,7 @@ def test_an_error_of_the_system_has_its_own_remedy(code: int, remedy: str) -> No
 def test_an_error_of_a_file_has_the_remedy_of_the_caller() -> None:
     assert because(ValueError("bad\nheader"), remedy="copy it") == "(bad header): copy it"
     assert because(EOFError(), remedy="copy it") == "(EOFError): copy it"
+    assert because(KeyError("type"), remedy="copy it") == "(no 'type'): copy it"
 
 
 def test_a_quoted_value_is_short_however_large_it_is() -> None:

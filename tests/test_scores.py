@@ -40,6 +40,19 @@ def test_without_fallocate_the_file_is_as_large(
     monkeypatch.delattr(os, "posix_fallocate", raising=False)
     monkeypatch.setattr("ips.scores._BLOCK", 7)
     table = ScoreFile(tmp_path / "a.scores", 5, 2)
-    assert (tmp_path / "a.scores").read_bytes() == bytes(4 * 5 * 2 + 5)
+    assert (tmp_path / "a.scores").read_bytes() == bytes(4 * 5 * 2 + 5 * 5)
     table.put(torch.arange(3), torch.ones(3, 2))
     assert ScoreFile(tmp_path / "a.scores", 5, 2).missing().tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("place", [0, 11, 24, 43, 64])
+def test_a_flipped_bit_is_scored_again(tmp_path: Path, place: int) -> None:
+    path = tmp_path / "a.scores"
+    ScoreFile(path, 5, 2).put(torch.arange(5), torch.arange(10.0).reshape(5, 2))
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+    resumed = ScoreFile(path, 5, 2)
+    assert len(resumed.missing()) == 1
+    done = resumed.done
+    assert torch.equal(resumed.logits[done], torch.arange(10.0).reshape(5, 2)[done])

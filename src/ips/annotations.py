@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from ips.errors import DataError
+from ips.errors import DataError, because, shown
 from ips.files import atomic_write
 
 Point = tuple[float, float]
@@ -71,10 +71,10 @@ def read_outlines(path: str | Path, *, origin: tuple[int, int] = (0, 0)) -> list
             return list(_asap_outlines(parse_xml(data)))
         return list(_geojson_outlines(json.loads(data), origin))
     except OSError as error:
-        reason, remedy = str(error.strerror).lower(), "check the path"
+        reason = because(error, remedy="check the path")
     except _MALFORMED as error:
-        reason, remedy = f"{type(error).__name__}: {error}"[:160], "export them again"
-    raise DataError(f"{path.name}: cannot read these annotations ({reason}): {remedy}")
+        reason = because(error, remedy="export them again")
+    raise DataError(f"{path.name}: cannot read these annotations {reason}")
 
 
 def write_geojson(path: Path, features: Iterable[dict[str, Any]]) -> None:
@@ -128,10 +128,12 @@ def _asap_outlines(root: ElementTree.Element) -> Iterator[Outline]:
             )
         except (KeyError, ValueError) as error:
             raise ValueError(
-                f"a Coordinate of annotation {name!r} lacks Order, X or Y, or one is not a number"
+                f"a Coordinate of annotation {shown(name)} lacks Order, X or Y, or one is no number"
             ) from error
         if not points:
             continue
+        if not all(isfinite(order) for order, _, _ in points):
+            raise ValueError(f"an Order in annotation {shown(name)} is not a finite number")
         line = [(x, y) for _, x, y in points]
         kind = "point" if annotation.get("Type") in ("Dot", "PointSet") else "polygon"
         colour = _colour(annotation.get("Color") or colours.get(group))
@@ -141,6 +143,8 @@ def _asap_outlines(root: ElementTree.Element) -> Iterator[Outline]:
 
 def _geojson_outlines(value: Any, origin: tuple[int, int]) -> Iterator[Outline]:
     left, top = origin
+    if isinstance(value, dict) and "features" in value and value.get("type") != "FeatureCollection":
+        raise ValueError(f"its type is {shown(value.get('type'))}, not FeatureCollection")
     features = value if isinstance(value, list) else value.get("features", [value])
     for feature in features:
         properties = feature.get("properties") or {}

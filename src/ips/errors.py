@@ -132,6 +132,8 @@ def because(error: BaseException, *, remedy: str) -> str:
     """
     code = error.errno if isinstance(error, OSError) else None
     text = str(error)
+    if isinstance(error, KeyError) and " " not in text:  # the key alone says nothing
+        text = f"no {text}"
     if code not in REMEDIES:  # HDF5 and Rust put the words of the system into their own
         code = next((known for known in REMEDIES if os.strerror(known) in text), None)
     if code is not None:

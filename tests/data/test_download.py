@@ -8,6 +8,7 @@ import socket
 import threading
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -298,3 +299,28 @@ def test_a_damaged_archive_leaves_no_damaged_file(tmp_path: Path) -> None:
     archive.write_bytes(content[:40])
     with pytest.raises(DataError, match=r"a\.zip is damaged"):
         unpack(archive, tmp_path / "out")
+
+
+def test_names_that_are_not_utf8_are_damage(tmp_path: Path) -> None:
+    archive = tmp_path / "a.zip"
+    content = zipped(**{"caf\u00e9.jpg": b"1"})  # its flag says that names are UTF-8
+    archive.write_bytes(content.replace("\u00e9".encode(), b"\xff\xff"))
+    with pytest.raises(DataError, match=r"a\.zip is damaged \('utf-8' codec.*download it again"):
+        unpack(archive, tmp_path / "out")
+
+
+@pytest.mark.parametrize("place", range(0, 110, 7))
+def test_any_damage_is_one_sentence(tmp_path: Path, place: int) -> None:
+    content = bytearray(zipped(one=b"first" * 9))
+    content[-place - 1] ^= 0xFF
+    (tmp_path / "a.zip").write_bytes(content)
+    with suppress(DataError):  # some bytes have no meaning; no other error may occur
+        unpack(tmp_path / "a.zip", tmp_path / "out")
+
+
+def test_a_zip_bomb_is_not_unpacked(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.jpg", bytes(10**7))
+    with pytest.raises(DataError, match=r"a\.zip has .* bytes and unpacks to 10,000,000"):
+        unpack(tmp_path / "a.zip", tmp_path / "out")
+    assert not (tmp_path / "out").exists()

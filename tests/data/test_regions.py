@@ -67,7 +67,7 @@ def test_mistakes_in_the_file_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"b\.xml: .*a Coordinate of annotation 'A' lacks"):
         read_tumour_regions(path)
     (tmp_path / "c.xml").write_text(path.read_text()[:100])
-    with pytest.raises(DataError, match=r"c\.xml: cannot read these annotations \(ParseError"):
+    with pytest.raises(DataError, match=r"c\.xml: cannot read these annotations \(unclosed token"):
         read_tumour_regions(tmp_path / "c.xml")
     with pytest.raises(DataError, match=r"d\.xml: cannot read these annotations \(no such file"):
         read_tumour_regions(tmp_path / "d.xml")

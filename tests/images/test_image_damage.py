@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -250,3 +252,31 @@ def test_ome_metadata_with_a_document_type_is_refused(
     monkeypatch.setattr(tifffile.TiffFile, "ome_metadata", bomb)
     with pytest.raises(ImageError, match=r"a\.ome\.tif cannot be read .*document type"):
         open_image(path)
+
+
+def test_an_array_that_is_smaller_than_its_file(tmp_path: Path, picture: Pixels) -> None:
+    np.save(tmp_path / "a.npy", picture)
+    data = (tmp_path / "a.npy").read_bytes()
+    (tmp_path / "a.npy").write_bytes(data.replace(b"(132, 150, 3)", b"(132, 110, 3)"))
+    assert "a.npy has 59,528 bytes, but its header describes" in refusal(tmp_path / "a.npy")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
+def test_too_many_open_files_is_said_as_it_is(tmp_path: Path, picture: Pixels) -> None:
+    PILImage.fromarray(picture).save(tmp_path / "a.png")
+    tifffile.imwrite(tmp_path / "a.tif", picture)
+    code = (
+        "import resource, sys\n"
+        "from ips.errors import ImageError\n"
+        "from ips.images import open_image\n"
+        "for path in sys.argv[1:]: open_image(path).read_region((0, 0), 0, (9, 9))\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n"
+        "for path in sys.argv[1:]:\n"
+        "    try: open_image(path)\n"
+        "    except ImageError as error: print(error)\n"
+    )
+    paths = [str(tmp_path / name) for name in ("a.png", "a.tif")]
+    words = [sys.executable, "-c", code, *paths]
+    shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    for path, line in zip(paths, shown.splitlines(), strict=True):
+        assert line.startswith(f"{path} cannot be opened (too many open files): raise the limit")

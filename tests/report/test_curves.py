@@ -88,6 +88,15 @@ def test_an_invalid_log_is_refused(tmp_path: Path, text: str, message: str) -> N
         draw_curves(log(tmp_path, text), tmp_path / "a.png")
 
 
+@pytest.mark.parametrize(
+    "data", [b"epoch,loss,lr\n1,\xff,1\n", b"epoch,loss,lr\n1,1,1,1\n", b"epoch\n" + b"1" * 200_000]
+)
+def test_a_damaged_log_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "metrics.csv").write_bytes(data)
+    with pytest.raises(RunError, match=r"metrics\.csv: "):
+        draw_curves(tmp_path / "metrics.csv", tmp_path / "curves.png")
+
+
 def test_a_missing_log_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="has no epochs"):
         draw_curves(tmp_path / "metrics.csv", tmp_path / "a.png")

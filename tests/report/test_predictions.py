@@ -52,6 +52,7 @@ def test_a_file_of_other_predictions_is_not_read(tmp_path: Path) -> None:
     assert read_predictions(path, config(b=KINDS["binary"])) is None
     assert read_predictions(path, config(a=KINDS["two classes"])) is None
     whole = path.read_text()
-    for text in (whole.rsplit("\n", 2)[0], whole.replace("0.", "x.", 1), "", "a,b\n", "\0"):
+    wrong = [whole.replace("0.", other, 1) for other in ("x.", "nan", "-0.", "7.")]
+    for text in (whole.rsplit("\n", 2)[0], *wrong, "", "a,b\n", "\0", '"' + "k" * 200_000):
         path.write_text(text)
         assert read_predictions(path, settings) is None

@@ -218,6 +218,18 @@ def test_a_damaged_or_missing_answer_is_an_error(tmp_path: Path) -> None:
                     load(path)
 
 
+def test_an_answer_with_a_flipped_bit_is_an_error(tmp_path: Path) -> None:
+    ANSWER.save(tmp_path / "a")
+    whole = (tmp_path / "a").read_bytes()
+    start = 8 + int.from_bytes(whole[:8], "little")
+    for place in (whole.index(b'"patches":"') + 11, start, (start + len(whole)) // 2, -1):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        (tmp_path / "b").write_bytes(damaged)
+        with pytest.raises(answers.UNREADABLE):
+            Answer.load(tmp_path / "b")
+
+
 def test_a_file_is_read_tile_by_tile(tmp_path: Path) -> None:
     pixels = picture(700, 500)
     tifffile.imwrite(tmp_path / "a.tif", pixels, tile=(128, 128))

@@ -21,7 +21,7 @@ from pathlib import Path
 from ips.data.regions import Region, read_tumour_regions
 from ips.data.split import Split
 from ips.data.table import write_csv
-from ips.errors import DataError
+from ips.errors import DataError, because
 
 TASK = "tumor"
 
@@ -115,7 +115,8 @@ def read_reference(path: str | Path) -> dict[str, int]:
     except FileNotFoundError as error:
         raise DataError(f"{path} is missing: it has the labels of the test slides") from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: not a readable CSV ({error}): download it again") from error
+        reason = because(error, remedy="download it again")
+        raise DataError(f"{path}: not a readable CSV {reason}") from error
     lines = [cells for cells in lines if any(cells)]
     columns = [0, 1]
     if lines and (header := [cell.lower() for cell in lines[0]])[0] == "image":

@@ -20,7 +20,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any
 from urllib.error import HTTPError, URLError
 
-from ips.errors import DataError
+from ips.errors import DataError, because
 from ips.files import atomic_write
 
 Progress = Callable[[str, float, float | None], None]
@@ -29,6 +29,7 @@ Progress = Callable[[str, float, float | None], None]
 _TIMEOUT = 30
 _BLOCK = 1 << 18
 _MB = 1e6
+_MAX_RATIO = 20  # unpacked bytes per byte of an archive of photographs
 
 
 class _FetchError(Exception):
@@ -66,10 +67,8 @@ def fetch(
             except _FetchError as error:
                 failures.append(f"{url} ({error})")
     except OSError as error:
-        raise DataError(
-            f"{path} cannot be written ({_reason(error)}): make room or choose another folder, and "
-            "try again to resume"
-        ) from None
+        reason = because(error, remedy="choose another folder")
+        raise DataError(f"{path} cannot be written {reason}, and try again to resume") from None
     raise DataError(
         f"{path} could not be downloaded from {', nor from '.join(failures)}: check the network "
         "and try again, or put the file there yourself"
@@ -88,12 +87,19 @@ def check_url(url: str) -> None:
 def unpack(archive: Path, folder: Path, *, progress: Progress | None = None) -> None:
     """Unpack a zip archive to ``folder``; existing files of the right size are kept.
 
-    The checksums of all files are checked. An archive with a path outside of ``folder`` is refused
-    before anything is written.
+    The checksums of all files are checked. An archive with a path outside of ``folder``, or that
+    unpacks to far more than its own size, is refused before anything is written.
     """
     try:
         with zipfile.ZipFile(archive) as source:
             members = [member for member in source.infolist() if not member.is_dir()]
+            # No member can unpack to more than it declares.
+            size, unpacked = archive.stat().st_size, sum(member.file_size for member in members)
+            if unpacked > _MAX_RATIO * size + _BLOCK:
+                raise DataError(
+                    f"{archive} has {size:,} bytes and unpacks to {unpacked:,}, so it does not "
+                    "hold pictures: do not use it, download it from somewhere else"
+                )
             for member in members:
                 path = PureWindowsPath(member.filename)  # understands drives and all slashes
                 if path.drive or path.root or ".." in path.parts:
@@ -109,17 +115,20 @@ def unpack(archive: Path, folder: Path, *, progress: Progress | None = None) -> 
                         shutil.copyfileobj(packed, out)
                 if progress is not None:
                     progress(f"{archive.name}, files", number, len(members))
-    # zipfile raises the last two for an unknown compression and for a password.
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        reason = str(error) or "it ends too early"
-        raise DataError(
-            f"{archive} is damaged ({reason}): delete it and download it again"
-        ) from None
+    except DataError:
+        raise
     except OSError as error:
-        raise DataError(
-            f"{folder} cannot be written ({_reason(error)}): make room or choose another folder, "
-            "and try again"
-        ) from None
+        if error.errno is not None:  # the decoder of bzip2 raises OSError, too
+            reason = because(error, remedy="choose another folder, and try again")
+            raise DataError(f"{archive} cannot be unpacked to {folder} {reason}") from None
+        raise _damaged(archive, error) from None
+    except Exception as error:  # damaged bytes can fail anywhere, such as in names as UTF-8
+        raise _damaged(archive, error) from None
+
+
+def _damaged(archive: Path, error: Exception) -> DataError:
+    reason = because(error, remedy="delete it and download it again")
+    return DataError(f"{archive} is damaged {reason}")
 
 
 def _fetch_from(url: str, path: Path, *, md5: str | None, progress: Progress | None) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ips.config import TaskConfig
 from ips.data.table import Row
-from ips.errors import DataError
+from ips.errors import DataError, shown
 
 _BINARY_WORDS = {
     "0": ("0", "false", "no", "neg", "negative"),
@@ -81,8 +81,8 @@ def _binary_label(row: Row, task: str) -> str:
         if row.labels[task].lower() in words:
             return value
     raise DataError(
-        f"{row.path}: label {row.labels[task]!r} of the binary task {task!r}, expected 0 or 1, "
-        f"false or true, no or yes, neg or pos: rewrite it, or make the task multiclass"
+        f"{row.path}: label {shown(row.labels[task])} of the binary task {task!r}, expected 0 or "
+        f"1, false or true, no or yes, neg or pos: rewrite it, or make the task multiclass"
     )
 
 
@@ -93,7 +93,7 @@ def _class_names(cells: Sequence[Sequence[str]], task: str, classes: int) -> lis
     if len(found) != classes:
         raise DataError(
             f"task {task!r} has classes={classes} but its column has {len(found)} different "
-            f"labels ({', '.join(found[:10])}): correct one of the two"
+            f"labels ({shown(', '.join(found[:10]), quote=False)}): correct one of the two"
         )
     return found
 
@@ -102,7 +102,7 @@ def _class_numbers(row: Row, labels: Sequence[str], names: Sequence[str], task: 
     for label in labels:
         if label not in names:
             raise DataError(
-                f"{row.path}: label {label!r} of task {task!r} is not one of its {len(names)} "
+                f"{row.path}: label {shown(label)} of task {task!r} is not one of its {len(names)} "
                 f"classes ({', '.join(names[:10])}): correct the label or the number of classes"
             )
     return [names.index(label) for label in labels]

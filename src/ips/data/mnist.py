@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ips.data.download import Progress, check_file, check_url, fetch
 from ips.data.output import lock_output, locks_output
-from ips.errors import DataError
+from ips.errors import DataError, because
 from ips.files import atomic_write
 
 MIRRORS = (
@@ -64,16 +64,15 @@ def _copy_missing(source: Path, folder: Path) -> None:
                 remedy = "delete it and try again" if existing else "give another folder"
                 raise DataError(f"{path} is not the published file ({problem}): {remedy}")
         except OSError as error:
-            raise DataError(f"{path} cannot be read ({error.strerror}): check the file") from None
+            reason = because(error, remedy="check the file")
+            raise DataError(f"{path} cannot be read {reason}") from None
         if existing is None:
             try:
                 with path.open("rb") as stored, atomic_write(folder / path.name) as stream:
                     shutil.copyfileobj(stored, stream)
             except OSError as error:
-                raise DataError(
-                    f"{folder / path.name} cannot be written ({error.strerror}): make room or "
-                    "choose another folder"
-                ) from None
+                reason = because(error, remedy="choose another folder")
+                raise DataError(f"{folder / path.name} cannot be written {reason}") from None
 
 
 def _find(folder: Path, name: str) -> Path | None:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ips.annotations import read_outlines
-from ips.errors import DataError
+from ips.errors import DataError, shown
 
 Points = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -42,9 +42,9 @@ def read_tumour_regions(path: str | Path) -> list[Region]:
         group = outline.group or "None"
         if group not in (*TUMOUR_GROUPS, *EXCLUSION_GROUPS):
             raise DataError(
-                f"{path}: annotation {outline.name!r} is in the group {group!r}, expected "
-                f"{', '.join(TUMOUR_GROUPS)} for tumour or {', '.join(EXCLUSION_GROUPS)} for "
-                "exclusions: rename the group in ASAP"
+                f"{path}: annotation {shown(outline.name)} is in the group {shown(group)}, "
+                f"expected {', '.join(TUMOUR_GROUPS)} for tumour or "
+                f"{', '.join(EXCLUSION_GROUPS)} for exclusions: rename the group in ASAP"
             )
         if len(outline.lines[0]) > 2:  # fewer corners have no area
             regions.append(Region(np.array(outline.lines[0]), group, group in TUMOUR_GROUPS))

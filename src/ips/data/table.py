@@ -20,7 +20,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ips.data.split import Split, divided_groups
-from ips.errors import DataError
+from ips.errors import DataError, because, shown
 from ips.files import write_text
 from ips.patches.features import split_address
 from ips.patches.source import PatchSource
@@ -83,7 +83,8 @@ def read_table(
         split = _SPLITS.get(cells[split_column].lower()) if split_column else None
         if split_column and split is None:
             raise DataError(
-                f"{table}, line {line}: split {cells[split_column]!r}, expected train, val or test"
+                f"{table}, line {line}: split {shown(cells[split_column])}, expected train, val "
+                "or test"
             )
         file = folder / cells[path]
         if file in first_line:
@@ -154,7 +155,8 @@ def _check_columns(
         if column not in columns:
             near = get_close_matches(column, columns, n=1)
             hint = f", did you mean {near[0]!r}?" if near else ""
-            raise DataError(f"{table}: no column {column!r} among {', '.join(columns)}{hint}")
+            known = ", ".join(shown(name, quote=False) for name in columns[:20])
+            raise DataError(f"{table}: no column {column!r} among {known}{hint}")
         if columns.count(column) > 1:
             raise DataError(f"{table}: two columns are called {column!r}: rename one")
     splits = [column for column in columns if column.lower() == "split" and column not in tasks]
@@ -174,7 +176,8 @@ def _read_lines(table: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]
     except FileNotFoundError as error:
         raise DataError(f"{table}: no such table: check the path") from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{table}: not a readable CSV ({error}): save it as UTF-8 CSV") from error
+        reason = because(error, remedy="save it as UTF-8 CSV")
+        raise DataError(f"{table}: not a readable CSV {reason}") from error
 
     lines = [(number, cells) for number, cells in lines if any(cells)]
     if len(lines) < 2:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ips.errors import DataError
+from ips.errors import DataError, because
 
 NAMES = ["no sign", "50", "70", "80"]
 """Class names by label."""
@@ -77,7 +77,8 @@ def read_annotations(path: Path) -> list[tuple[str, list[Sign]]]:
     except (FileNotFoundError, NotADirectoryError):
         raise DataError(f"{path} does not exist: {hint}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read ({error}): delete it, then {hint}") from None
+        reason = because(error, remedy=f"delete it, then {hint}")
+        raise DataError(f"{path} cannot be read {reason}") from None
     images: list[tuple[str, list[Sign]]] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():

@@ -36,7 +36,7 @@ from ips.data.traffic_sign_annotations import (
     read_annotations,
     read_photos,
 )
-from ips.errors import DataError, ImageError
+from ips.errors import DataError, ImageError, because
 from ips.images.array import WholeImage, as_pixels
 from ips.images.image import Pixels
 from ips.patches.image import Edge, Grid, ImagePatches
@@ -284,7 +284,8 @@ def _open_photo(path: Path) -> Iterator[PILImage.Image]:
     except FileNotFoundError:
         raise ImageError(f"{path} is missing: {hint}") from None
     except Exception as error:  # decoders raise any type of exception on damaged files
-        raise ImageError(f"{path} is damaged ({error}): delete it, then {hint}") from error
+        reason = because(error, remedy=f"it is damaged, delete it, then {hint}")
+        raise ImageError(f"{path} cannot be read {reason}") from error
 
 
 def _missing(photos: Sequence[Photo]) -> list[Path]:

@@ -16,7 +16,7 @@ from rich.progress import Progress
 
 from ips.config import Config, TableConfig
 from ips.config_io import parse_config
-from ips.errors import ConfigError, IPSError
+from ips.errors import ConfigError, IPSError, RunError, because
 from ips.experiments.arms import TABLE, Arm, Experiment, Scale
 from ips.experiments.efficiency import Cost, Steps, measure_cost
 from ips.experiments.extrapolation import measure_or_compute
@@ -227,7 +227,10 @@ def _stored_cost(plan: Plan, arm: Arm) -> tuple[Cost, bool] | None:
     computed = stored.get("computed", False)
     if computed and stored.get("limit_gb") != plan.limit_gb:  # it may fit now
         return None
-    return Cost(**stored["cost"]), computed
+    try:
+        return Cost(**stored["cost"]), computed
+    except (KeyError, TypeError):
+        return None  # damaged: it is measured again
 
 
 def _cost_config(plan: Plan, arm: Arm) -> Config:
@@ -244,7 +247,13 @@ def _values(plan: Plan, arm: Arm, seed: int) -> dict[str, Any]:
 
 
 def _read_json(path: Path) -> Any:
-    return json.loads(path.read_text()) if path.is_file() else None
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        reason = because(error, remedy="delete it and run the experiment again")
+        raise RunError(f"{path}: cannot be read {reason}") from error
 
 
 def _write_json(path: Path, values: dict[str, Any]) -> None:

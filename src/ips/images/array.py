@@ -79,6 +79,12 @@ class NpyImage(WholeImage):
     def _open(self) -> Pixels:
         with decoding(self.path.name):
             array = np.load(self.path, mmap_mode="r", allow_pickle=False)
+            stored, expected = self.path.stat().st_size, array.offset + array.nbytes
+        if stored != expected:
+            raise ImageError(
+                f"{self.path.name} has {stored:,} bytes, but its header describes {array.dtype} "
+                f"{array.shape} with {expected:,}: the file is damaged, copy or export it again"
+            )
         return as_pixels(array, self.path.name)
 
     def _read(self, level: int, x: int, y: int, width: int, height: int) -> Pixels:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from ips.errors import RunError
+from ips.errors import RunError, because, shown
 from ips.explain.colours import MUTED, PALETTE, shortened
 from ips.explain.figures.page import Page, style_epoch_axes
 from ips.report.statistics import Floats
@@ -19,10 +19,16 @@ def read_log(path: Path, *, required: Sequence[str] = ("epoch", "loss")) -> dict
     """The columns of ``metrics.csv``, nan for an empty field; empty if there is no epoch yet."""
     if not path.is_file():
         return {}
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = because(error, remedy="delete it, and the figures are drawn without it")
+        raise RunError(f"{path}: cannot be read {reason}") from error
     if not rows:
         return {}
+    if None in rows[0]:
+        raise RunError(f"{path}: a line has more cells than the header: it is not a run's log")
     if missing := set(required) - set(rows[0]):
         raise RunError(f"{path}: has no column {', '.join(sorted(missing))}: it is not a run's log")
     try:
@@ -31,7 +37,8 @@ def read_log(path: Path, *, required: Sequence[str] = ("epoch", "loss")) -> dict
             for name in rows[0]
         }
     except (TypeError, ValueError) as error:
-        raise RunError(f"{path}: contains a value that is not a number ({error})") from error
+        reason = shown(str(error), quote=False)
+        raise RunError(f"{path}: contains a value that is not a number ({reason})") from error
 
 
 def scores_on(split: str, log: dict[str, Floats]) -> dict[str, Floats]:

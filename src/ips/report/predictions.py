@@ -131,9 +131,12 @@ def read_predictions(path: Path, config: Config) -> TestPredictions | None:
             (int(row[0]), (row[2], row[3])) == key for row, key in zip(rows, expected, strict=True)
         )
         values = np.array([[float(row[4]), float(row[5])] for row in rows])
-    except (OSError, ValueError, IndexError):
+    except (OSError, ValueError, IndexError, csv.Error):
         return None
     if header != _COLUMNS or not complete or not images:
+        return None
+    labels, probabilities = values.T
+    if not (np.isin(labels, (0, 1)).all() and ((probabilities >= 0) & (probabilities <= 1)).all()):
         return None
     table = values.reshape(len(images), len(columns), 2)  # (n, classes of all tasks, 2)
     predictions, start = [], 0

@@ -81,7 +81,7 @@ def read_snapshots(path: Path, *, image: str) -> list[Snapshot]:
     for number, line in enumerate(lines, start=1):
         try:
             snapshots.append(_from_dict(json.loads(line)))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             if isinstance(error, json.JSONDecodeError) and number == len(lines):
                 break  # incomplete: the computer stopped while the line was written
             raise RunError(
@@ -106,4 +106,7 @@ def _from_dict(values: dict[str, Any]) -> Snapshot:
     indices, coords = (np.array(values[key], dtype=np.int64) for key in ("indices", "coords"))
     attention = np.array(values["attention"], dtype=np.float64)
     image = str(values.get("image", ""))  # version 0.2.0 did not store it
-    return Snapshot(image, int(values["epoch"]), indices, coords, values["extent"], attention)
+    extent = values["extent"]
+    if extent is not None and not (isinstance(extent, int) and 0 < extent < 2**31):
+        raise ValueError("a side of a patch that is no number of pixels")
+    return Snapshot(image, int(values["epoch"]), indices, coords, extent, attention)

@@ -223,7 +223,7 @@ def _read_owner(file: Path) -> dict[str, Any] | None:
         owner = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return owner if isinstance(owner, dict) else {}
 
@@ -239,7 +239,7 @@ def _this_process() -> dict[str, Any]:
 
 def _is_alive(pid: object) -> bool:
     """Whether the process runs on this machine; True if unknown."""
-    if sys.platform == "win32" or not isinstance(pid, int):
+    if sys.platform == "win32" or not isinstance(pid, int) or not 0 < pid < 2**31:
         return True
     try:
         os.kill(pid, 0)

@@ -16,6 +16,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from rich.progress import Progress
 
+from ips.errors import RunError, because
 from ips.files import write_text
 from ips.progress import print_without_terminal
 
@@ -120,8 +121,15 @@ class MetricsFile(Callback):
     def _read(self) -> list[dict[str, str]]:
         if not self._path.is_file():
             return []
-        with self._path.open(newline="") as file:
-            return list(csv.DictReader(file))
+        try:
+            with self._path.open(newline="", encoding="utf-8") as file:
+                rows = list(csv.DictReader(file))
+            for row in rows:
+                int(row["epoch"])
+        except (OSError, KeyError, TypeError, ValueError, csv.Error) as error:
+            reason = because(error, remedy="delete it and resume, the model stays the same")
+            raise RunError(f"{self._path}: cannot be continued {reason}") from error
+        return rows
 
 
 def _peak_mb() -> float:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +23,7 @@ from ips.predictor import Predictor
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 
-_VERSION = 2
+_VERSION = 3
 _MAX_CELLS = 2**20  # of an attention map
 
 # Errors of reading an answer: the file is missing or damaged.
@@ -84,6 +86,8 @@ class Answer:
         numbers = {"patches": self.patches, "extent": self.extent, "cell": self.cell}
         metadata = {name: str(n) for name, n in (numbers | {"left": left, "top": top}).items()}
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        metadata["crc32"] = _checksum_of_numbers(metadata)
+        metadata |= {f"crc32.{name}": str(crc32(array.data)) for name, array in contiguous.items()}
         with atomic_write(path) as stream:
             stream.write(to_bytes(contiguous, metadata=metadata))
 
@@ -93,16 +97,18 @@ class Answer:
         probabilities = load_probabilities(path)
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
+            if metadata.get("crc32") != _checksum_of_numbers(metadata):
+                raise ValueError("its numbers do not have the checksum that was stored with them")
             return cls(
                 patches=int(metadata["patches"]),
                 extent=int(metadata["extent"]),
                 probabilities=probabilities,
-                maps=file.get_tensor("maps"),
+                maps=_stored(file, "maps"),
                 cell=float(metadata["cell"]),
                 offset=(int(metadata["left"]), int(metadata["top"])),
-                kept=file.get_tensor("kept"),
-                attention=file.get_tensor("attention"),
-                classes=file.get_tensor("classes") if "classes" in list(file.keys()) else None,
+                kept=_stored(file, "kept"),
+                attention=_stored(file, "attention"),
+                classes=_stored(file, "classes") if "classes" in list(file.keys()) else None,
             )
 
 
@@ -115,7 +121,20 @@ def load_probabilities(path: Path) -> list[Floats]:
     """Read only the probabilities of an answer, without its maps; raises one of ``UNREADABLE``."""
     with safe_open(path, framework="numpy") as file:
         count = sum(name.startswith("probabilities.") for name in list(file.keys()))
-        return [file.get_tensor(f"probabilities.{i}") for i in range(count)]
+        return [_stored(file, f"probabilities.{i}") for i in range(count)]
+
+
+def _checksum_of_numbers(metadata: dict[str, str]) -> str:
+    numbers = [metadata[name] for name in ("patches", "extent", "cell", "left", "top")]
+    return str(crc32("|".join(numbers).encode()))
+
+
+def _stored(file: Any, name: str) -> npt.NDArray[Any]:
+    """Read an array and compare it with its checksum."""
+    array: npt.NDArray[Any] = file.get_tensor(name)
+    if (file.metadata() or {}).get(f"crc32.{name}") != str(crc32(np.ascontiguousarray(array).data)):
+        raise ValueError(f"{name} does not have the checksum that was stored with it")
+    return array
 
 
 def _array(tensor: Tensor) -> Floats:

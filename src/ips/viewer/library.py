@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import torch
 
-from ips.errors import ImageError, IPSError
+from ips.errors import ImageError, IPSError, because
 from ips.predictor import Predictor
 from ips.viewer.answers import UNREADABLE, Answer, Floats, cache_name, load_probabilities
 from ips.viewer.images import SharedImages, display_names
@@ -143,9 +143,8 @@ class Library:
         try:
             return self._folder / cache_name(self.predictor, entry.path)
         except OSError as error:
-            raise ImageError(
-                f"{entry.name} cannot be found any more ({error.strerror}): restart the viewer"
-            ) from error
+            reason = because(error, remedy="restart the viewer")
+            raise ImageError(f"{entry.name} cannot be found any more {reason}") from error
 
     # The rest runs in the thread.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ips.data.synthetic.digits import Digits, load_digits
+from ips.data.synthetic.digits import Digits, load_arrays, load_digits
 from ips.errors import DataError
 
 
@@ -178,3 +178,31 @@ def test_a_damaged_gzip_file_is_refused(data: bytes, tmp_path: Path) -> None:
     (tmp_path / f"{LABELS}.gz").write_bytes(data)
     with pytest.raises(DataError, match=f"{LABELS}.gz cannot be read"):
         load_digits(tmp_path)
+
+
+def test_a_gzip_bomb_is_refused(tmp_path: Path) -> None:
+    write_mnist(tmp_path, packed=True)
+    (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(bytes(2**28), 1))
+    with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz is not an IDX file"):
+        load_digits(tmp_path)
+
+
+@pytest.mark.parametrize("shape", ["(2, 3)", "(2, 10**9)", "(2000000000000,)", "(-2,)", "(2,"])
+def test_an_array_of_another_size_is_refused(tmp_path: Path, shape: str) -> None:
+    path = tmp_path / "a.npz"
+    header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}}}".ljust(117) + "\n"
+    with zipfile.ZipFile(path, "w") as archive:
+        start = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
+        archive.writestr("a.npy", start + bytes(5))
+    with pytest.raises(ValueError, match=r"a\.npy is not an array|header|malformed|EOF"):
+        load_arrays(path)
+
+
+def test_arrays_that_unpack_to_any_size_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez_compressed(tmp_path / "a.npz", a=np.zeros(1000, np.uint8))
+    assert load_arrays(tmp_path / "a.npz")["a"].shape == (1000,)
+    monkeypatch.setattr("ips.data.synthetic.digits._MAX_UNPACKED", 1000)
+    with pytest.raises(ValueError, match="unpacks to more than"):
+        load_arrays(tmp_path / "a.npz")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import math
 import os
 import zipfile
 import zlib
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ips.errors import DataError, require
+from ips.errors import DataError, because, require
 from ips.files import atomic_write
 
 DIGIT_SIDE = 28
@@ -27,6 +28,9 @@ CLASSES = 10
 
 _SPLIT_SEED = 0
 _TRAIN_SHARE = 0.8
+
+_MAX_BYTES = 2**26  # of an unpacked file of MNIST
+_MAX_UNPACKED = 2**32  # bytes of the arrays in an .npz file
 
 Pixels = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
@@ -126,14 +130,15 @@ def _read_idx(folder: Path, name: str, item: tuple[int, ...]) -> Pixels:
     path = plain if plain.exists() else packed
     again = f"delete it and fetch it again with 'ips data mnist {folder}'"
     try:
-        data = path.read_bytes() if path is plain else gzip.decompress(path.read_bytes())
+        with plain.open("rb") if path is plain else gzip.open(packed) as file:
+            data = file.read(_MAX_BYTES)
     except FileNotFoundError:
         raise DataError(
             f"{plain} is missing: fetch MNIST with 'ips data mnist {folder}', or copy its four "
             "files there, plain or with .gz"
         ) from None
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read ({error}): {again}") from None
+        raise DataError(f"{path} cannot be read {because(error, remedy=again)}") from None
     axes = 1 + len(item)
     start = 4 * (1 + axes)
     header = np.frombuffer(data[:start].ljust(start, b"\0"), dtype=">u4")
@@ -151,8 +156,24 @@ def _read_idx(folder: Path, name: str, item: tuple[int, ...]) -> Pixels:
 def load_arrays(path: Path) -> Arrays:
     """Read the arrays of an ``.npz`` file; raise ValueError if it is damaged."""
     try:
-        # numpy would leave a damaged file open, so it is opened here.
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            return {key: stored[key] for key in stored.files}
-    except (EOFError, RuntimeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        with zipfile.ZipFile(path) as archive:
+            if sum(member.file_size for member in archive.infolist()) > _MAX_UNPACKED:
+                raise ValueError(f"it unpacks to more than {_MAX_UNPACKED >> 30} GB")
+            return {Path(name).stem: _read_array(archive, name) for name in archive.namelist()}
+    except (OSError, ValueError):
+        raise
+    except Exception as error:  # damaged bytes can fail anywhere
         raise ValueError(str(error) or "the file ends too early") from error
+
+
+def _read_array(archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
+    """Read an array of numbers, and compare its size with that of its file in the archive."""
+    with archive.open(name) as file:
+        version = np.lib.format.read_magic(file)
+        if version != (1, 0):
+            raise ValueError(f"version {version} of the format")
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        size = math.prod(shape) * dtype.itemsize
+        if dtype.hasobject or fortran or file.tell() + size != archive.getinfo(name).file_size:
+            raise ValueError(f"{name} is not an array of {dtype} {shape}")
+        return np.frombuffer(file.read(), dtype).reshape(shape)

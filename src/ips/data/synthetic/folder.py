@@ -9,7 +9,7 @@ from typing import Any
 
 from ips.data.split import Split
 from ips.data.table import write_csv
-from ips.errors import DataError
+from ips.errors import DataError, shown
 from ips.files import write_text
 
 Row = tuple[PurePosixPath, str, Split]
@@ -58,9 +58,10 @@ def _write_settings(path: Path, settings: dict[str, Any]) -> None:
         return
     try:
         stored = json.loads(path.read_bytes())
-    except ValueError:
+    except (ValueError, RecursionError):
         stored = None
     if stored != settings:
         raise DataError(
-            f"{path.parent} holds images drawn with {stored}, not {settings}: choose another folder"
+            f"{path.parent} holds images drawn with {shown(stored)}, not {shown(settings)}: "
+            "choose another folder"
         )

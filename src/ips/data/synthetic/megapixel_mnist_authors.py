@@ -24,13 +24,14 @@ from ips.data.object_arrays import read_objects
 from ips.data.seeded import SeededDataset
 from ips.data.split import Split, check_split
 from ips.data.synthetic.digits import CLASSES
-from ips.errors import DataError
+from ips.errors import DataError, because, shown
 from ips.images.array import WholeImage
 from ips.images.image import Pixels
 from ips.patches.image import Edge, Grid, ImagePatches
 
 Positions = npt.NDArray[np.unsignedinteger[Any]]
 
+_MAX_SIDE = 40_000  # such images take 1.6 GB in memory
 _REMEDY = "make the data set again with make_mnist.py of the paper's authors"
 _CLASS_LABELS = ("majority", "max", "top")
 
@@ -98,8 +99,7 @@ class AuthorsMegapixelMNIST(SeededDataset[tuple[ImagePatches, dict[str, Tensor]]
         except FileNotFoundError:
             raise DataError(f"{path} is missing: {_REMEDY}") from None
         except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
-            reason = f"no {error}" if isinstance(error, KeyError) else error
-            raise DataError(f"{path} cannot be read ({reason}): {_REMEDY}") from None
+            raise DataError(f"{path} cannot be read {because(error, remedy=_REMEDY)}") from None
         # Few large arrays instead of many small ones, which worker processes would copy.
         self._ends = np.cumsum([len(positions) for positions, _ in pixels])
         self._positions = np.concatenate([positions for positions, _ in pixels])
@@ -124,10 +124,11 @@ def _read_size(path: Path) -> tuple[int, int]:
     try:
         values = json.loads(path.read_text())
         width, height = values["width"], values["height"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} cannot be read ({error!r}): {_REMEDY}") from None
-    if not (isinstance(width, int) and isinstance(height, int) and min(width, height) > 0):
-        raise DataError(f"{path}: width {width!r} and height {height!r}: {_REMEDY}")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read {because(error, remedy=_REMEDY)}") from None
+    sides = isinstance(width, int) and isinstance(height, int)
+    if not sides or not 0 < min(width, height) <= max(width, height) <= _MAX_SIDE:
+        raise DataError(f"{path}: width {shown(width)} and height {shown(height)}: {_REMEDY}")
     return width, height
 
 

@@ -28,7 +28,7 @@ from ips.data.split import Split, check_split
 from ips.data.synthetic.digits import CLASSES, DIGIT_SIDE, Arrays, load_arrays, load_digits
 from ips.data.synthetic.megapixel_mnist import DIGITS, Layout, MegapixelMNIST, SceneDataset
 from ips.data.synthetic.noise import NoiseStyle
-from ips.errors import DataError
+from ips.errors import DataError, because
 from ips.files import atomic_write, write_text
 from ips.locks import LOCK
 from ips.patches.image import Edge, Grid
@@ -96,7 +96,8 @@ def save_megapixel_mnist(
                     np.savez_compressed(stream, **_pack(layouts, scenes))
             done += len(scenes)
     except OSError as error:
-        raise DataError(f"{out} cannot be written ({error}): choose another folder") from None
+        reason = because(error, remedy="choose another folder")
+        raise DataError(f"{out} cannot be written {reason}") from None
 
 
 class SavedMegapixelMNIST(SceneDataset):
@@ -182,15 +183,17 @@ def _read_settings(folder: Path) -> dict[str, Any]:
         settings: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
         raise DataError(f"{folder} holds no megapixel MNIST data set: {remedy}") from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read ({error}): {remedy} in another folder") from None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = because(error, remedy=f"{remedy} in another folder")
+        raise DataError(f"{path} cannot be read {reason}") from None
     if isinstance(settings, dict) and settings.items() >= (_KIND | {"version": 1}).items():
         raise DataError(
             f"{folder} was made by an earlier version, with other noise than the published one: "
             f"{remedy} in another folder"
         )
     valid = isinstance(settings, dict) and settings.items() >= _KIND.items()
-    if not valid or not all(isinstance(settings.get(key), int) for key in _INTEGER_KEYS):
+    numbers = [settings.get(key) for key in _INTEGER_KEYS] if valid else []
+    if not valid or not all(isinstance(n, int) and 0 <= n <= 10**9 for n in numbers):
         raise DataError(f"{path} does not describe a megapixel MNIST data set: {remedy}")
     return settings
 
@@ -202,7 +205,8 @@ def _read_arrays(path: Path, *, settings: dict[str, Any], count: int) -> Arrays:
     except FileNotFoundError:
         raise DataError(f"{path} is missing: {remedy}") from None
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read ({error}): delete it and {remedy}") from None
+        reason = because(error, remedy=f"delete it and {remedy}")
+        raise DataError(f"{path} cannot be read {reason}") from None
     digits, bank = (len(arrays.get(key, ())) for key in ("digit_images", "noise_bank"))
     noise = settings["noise"]
     stop_place = settings["side"] - DIGIT_SIDE + 1

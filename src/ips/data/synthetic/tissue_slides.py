@@ -115,7 +115,7 @@ def load_clusters(path: str | Path) -> list[Cluster]:
         return [Cluster(np.array(each, dtype=np.float64).reshape(-1, 3)) for each in nuclei]
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist: run ips data tissue-slides") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise DataError(
             f"{path} is not the ground truth of a synthetic slide ({error!r}): run ips data "
             "tissue-slides into another folder"
