@@ -90,10 +90,16 @@ def slides(file: h5py.File) -> list[str]:
     return sorted(
         key
         for key in file
-        if isinstance(file.get(key, getlink=True), h5py.HardLink)
-        and isinstance(item := file.get(key), h5py.Group)
-        and all(isinstance(item.get(name, getclass=True), type) for name in ("img", "pos"))
+        if _is_stored(file, key)
+        and isinstance(item := file[key], h5py.Group)
+        and _is_stored(item, "img")
+        and _is_stored(item, "pos")
     )
+
+
+def _is_stored(group: h5py.Group, key: str) -> bool:
+    """Whether ``key`` exists and is not a link, which may lead to another file."""
+    return isinstance(group.get(key, getlink=True), h5py.HardLink)
 
 
 def _root(file: h5py.File, *, group: str | None, name: str) -> h5py.Group:
