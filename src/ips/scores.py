@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ips.files import naming_file
 from ips.models import ScoreTable
 
 _BLOCK = 2**20
@@ -40,7 +41,7 @@ class ScoreFile(ScoreTable):
         if not path.is_file() or path.stat().st_size != size:
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                with path.open("wb") as file:
+                with naming_file(path), path.open("wb") as file:
                     _allocate(file, size)
             except OSError:
                 path.unlink(missing_ok=True)

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 from uuid import uuid4
 
-from ips.files import write_text
+from ips.files import naming_file, write_text
 
 State = Literal["done", "empty", "failed", "working", "pending"]
 Outcome = Literal["empty", "failed"]
@@ -128,20 +128,31 @@ class Claim:
             return False
         part = self._part()
         text = json.dumps(self._me)
-        part.write_text(text, encoding="utf-8")
         try:
-            os.link(part, self.file)  # complete, and only if there is no such file
-        except (FileExistsError, FileNotFoundError):  # another process was faster
-            return False
-        except OSError:  # a file system without links
-            try:
-                with self.file.open("x", encoding="utf-8") as file:
-                    file.write(text)
-            except FileExistsError:
+            with naming_file(self.file, part):
+                part.write_text(text, encoding="utf-8")
+            if not self._create(part, text):
                 return False
         finally:
             part.unlink(missing_ok=True)
         self._refreshed = time.monotonic()
+        return True
+
+    def _create(self, part: Path, text: str) -> bool:
+        """Create the claim with the content of ``part``; False if another process was faster."""
+        try:
+            os.link(part, self.file)  # complete, and only if there is no such file
+        except (FileExistsError, FileNotFoundError):
+            return False
+        except OSError:  # a file system without links
+            try:
+                with naming_file(self.file), self.file.open("x", encoding="utf-8") as file:
+                    file.write(text)
+            except FileExistsError:
+                return False
+            except OSError:
+                self.file.unlink(missing_ok=True)
+                raise
         return True
 
     def refresh(self) -> None:
