@@ -278,6 +278,9 @@ class TrainConfig(_Section):
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = _key(
         "32-true", "Floating-point precision: 32-true, 16-mixed or bf16-mixed"
     )
+    deterministic: bool = _key(
+        False, "Use only deterministic operations, and name the one that is not; may be slower"
+    )
 
     @property
     def warmup_epochs(self) -> float:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from ips.config import Config, TableConfig
-from ips.config_io import parse_config
+from ips.config_io import parse_config, parse_saved_config
 from ips.errors import ConfigError, IPSError, RunError, because
 from ips.experiments.arms import TABLE, Arm, Experiment, Scale
 from ips.experiments.efficiency import Cost, Steps, measure_cost
@@ -173,7 +173,7 @@ def read_results(plan: Plan) -> list[Result]:
             ]
         for run in sorted(plan.run(arm, 0).parent.glob("seed-*")):
             seed = int(run.name.removeprefix("seed-"))
-            if _read_json(run / _REQUESTED) == _values(plan, arm, seed):
+            if _is_config(_read_json(run / _REQUESTED), plan.config(arm, seed)):
                 scores = _read_json(RunFolder(run).test)
                 defined = {task: s for task, s in scores.items() if s is not None}
                 results += [Result(arm, seed, task, score) for task, score in defined.items()]
@@ -221,8 +221,9 @@ def _measure(plan: Plan, arm: Arm) -> None:
 def _stored_cost(plan: Plan, arm: Arm) -> tuple[Cost, bool] | None:
     """The cost of an arm, and whether it was computed instead of measured."""
     stored = _read_json(_cost_file(plan, arm)) or {}
-    config = _cost_config(plan, arm).model_dump(mode="json")
-    if stored.get("steps") != plan.steps or stored.get("config") != config:
+    if stored.get("steps") != plan.steps:
+        return None
+    if not _is_config(stored.get("config"), _cost_config(plan, arm)):
         return None
     computed = stored.get("computed", False)
     if computed and stored.get("limit_gb") != plan.limit_gb:  # it may fit now
@@ -240,6 +241,15 @@ def _cost_config(plan: Plan, arm: Arm) -> Config:
 
 def _cost_file(plan: Plan, arm: Arm) -> Path:
     return plan.folder / "costs" / f"{arm.slug}.json"
+
+
+def _is_config(stored: Any, config: Config) -> bool:
+    """Whether stored settings are those of ``config``; a newer version may have more of them."""
+    try:
+        then = parse_saved_config(stored or {}, source="")
+    except ConfigError:
+        return False
+    return then.model_dump(mode="json") == config.model_dump(mode="json")
 
 
 def _values(plan: Plan, arm: Arm, seed: int) -> dict[str, Any]:

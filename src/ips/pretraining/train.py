@@ -125,7 +125,7 @@ class Learner(harness.BaseLearner):
     """The training step of BYOL; ``steps`` is the number of steps of the whole training."""
 
     def __init__(self, byol: BYOL, views: TwoViews, settings: Settings, *, steps: int) -> None:
-        super().__init__(seed=settings.seed)
+        super().__init__(seed=settings.seed, hint=f"lower --lr {settings.peak_lr:g}")
         self.byol, self.views = byol, views
         self.settings, self.steps = settings, steps
         self._values: list[dict[str, float]] = []
@@ -133,11 +133,16 @@ class Learner(harness.BaseLearner):
     def on_train_epoch_start(self) -> None:
         self._values = []
 
+    def batch_images(self, batch: Tensor, batch_idx: int) -> list[str]:
+        batches = self.trainer.datamodule  # type: ignore[attr-defined]
+        assert isinstance(batches, Batches)
+        return batches.slide_names(batch_idx)
+
     def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
         """Loss of a batch ``(b, C, h, w)`` uint8."""
         self.seed_step()
         result = self.byol(*self.views(batch))
-        self.check_finite(result.loss, hint=f"lower --lr {self.settings.peak_lr:g}")
+        self.check_finite(result.loss)
         self._values.append(
             {
                 "loss": result.loss.item(),
@@ -184,6 +189,12 @@ class Batches(L.LightningDataModule):
         super().__init__()
         self.collection, self.settings = collection, settings
         self.steps, self.workers = steps, workers
+        self._slides = torch.empty(0, 0, dtype=torch.int64)
+
+    def slide_names(self, step: int) -> list[str]:
+        """Names of the slides that the patches of a step of the current epoch are from."""
+        numbers = self._slides[step].unique().tolist()
+        return [self.collection.slides[number].path.name for number in numbers]
 
     def train_dataloader(self) -> DataLoader[Any]:
         """The batches of the trainer's current epoch; Lightning calls this in every epoch."""
@@ -192,9 +203,11 @@ class Batches(L.LightningDataModule):
         batch, epoch = self.settings.batch, self.trainer.current_epoch
         reader = _epoch_reader(self.collection, self.settings, epoch=epoch)
         order = torch.arange(self.steps * batch).view(self.steps, world, batch // world)
+        order = order[:, rank]  # (steps, batch of this device)
+        self._slides = torch.from_numpy(reader.draws[:, 0])[order]
         return harness.make_loader(
             reader.read,
-            order[:, rank].flatten().tolist(),
+            order.flatten().tolist(),
             batch=batch // world,
             workers=self.workers,
             pin_memory=torch.cuda.is_available(),

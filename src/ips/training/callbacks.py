@@ -16,7 +16,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from rich.progress import Progress
 
-from ips.errors import RunError, because
+from ips.errors import IPSError, RunError, because
 from ips.files import write_text
 from ips.progress import print_without_terminal
 
@@ -142,6 +142,22 @@ def _peak_mb() -> float:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB; bytes on macOS
     return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
+
+
+class FiniteWeights(Callback):
+    """Ends a training before weights that are not finite are saved, at the end of an epoch."""
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, learner: L.LightningModule, outputs: Any, *args: Any
+    ) -> None:
+        if not trainer.is_last_batch:
+            return
+        for name, tensor in learner.state_dict().items():
+            if tensor.is_floating_point() and not tensor.isfinite().all():
+                raise IPSError(
+                    f"the weights became infinite or not a number in epoch "
+                    f"{trainer.current_epoch + 1}, {name} first: {learner.hint}"
+                )
 
 
 class LastCheckpoint(Callback):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+import re
 import signal
 import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 import lightning as L
@@ -22,21 +24,43 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
-from ips.errors import IPSError
+from ips.errors import ConfigError, IPSError
 from ips.locks import started_together
-from ips.training.callbacks import Bar, LastCheckpoint, MetricsFile, StopOtherDevices
+from ips.training.callbacks import (
+    Bar,
+    FiniteWeights,
+    LastCheckpoint,
+    MetricsFile,
+    StopOtherDevices,
+)
 from ips.training.checkpoint import CheckpointFiles
 from ips.training.folder import RunFolder
+
+_LISTED = 8  # names in an error message
+_NOT_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementation")
 
 Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
 
 
 class BaseLearner(L.LightningModule, ABC):
-    """Base class of the training step of a network, with the random seed of all steps."""
+    """Base class of the training step of a network.
 
-    def __init__(self, *, seed: int) -> None:
+    Args:
+        seed: random seed of all steps.
+        hint: what to do if the training diverges, for the error message.
+    """
+
+    def __init__(self, *, seed: int, hint: str) -> None:
         super().__init__()
-        self.seed = seed
+        self.seed, self.hint = seed, hint
+        self._images: Sequence[str] = ()
+
+    @abstractmethod
+    def batch_images(self, batch: Any, batch_idx: int) -> Sequence[str]:
+        """Names of the images that a batch comes from."""
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        self._images = self.batch_images(batch, batch_idx)
 
     @abstractmethod
     def epoch_metrics(self) -> dict[str, float]:
@@ -47,10 +71,23 @@ class BaseLearner(L.LightningModule, ABC):
         step = self.global_step * self.trainer.world_size + self.global_rank
         torch.manual_seed(self.seed * 1_000_003 + step)
 
-    def check_finite(self, loss: Tensor, *, hint: str) -> None:
-        """Raise an error that ends in ``hint`` if the loss is infinite or not a number."""
+    def check_finite(self, loss: Tensor) -> None:
+        """Raise an error that names the images if the loss is infinite or not a number."""
         if not math.isfinite(value := loss.item()):
-            raise IPSError(f"the loss became {value} in step {self.global_step}: {hint}")
+            raise self._diverged(f"the loss became {value}")
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """Check the gradient; with 16-mixed, such a step is skipped instead."""
+        if self.trainer.precision == "16-mixed":
+            return
+        gradients = [weight.grad for weight in self.parameters() if weight.grad is not None]
+        if not torch.stack([gradient.isfinite().all() for gradient in gradients]).all():
+            raise self._diverged("the gradient became infinite or not a number")
+
+    def _diverged(self, problem: str) -> IPSError:
+        return IPSError(
+            f"{problem} in step {self.global_step}, with {listed(self._images)}: {self.hint}"
+        )
 
     @staticmethod
     def scheduled(optimizer: Optimizer, factor: Callable[[int], float]) -> dict[str, Any]:
@@ -60,6 +97,16 @@ class BaseLearner(L.LightningModule, ABC):
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},
         }
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for an error message.
+
+    >>> listed(["a.png", "b.png"])
+    'a.png, b.png'
+    """
+    more = len(names) - _LISTED
+    return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def fit(
@@ -72,6 +119,7 @@ def fit(
     epochs: int,
     precision: Precision,
     devices: int = 1,
+    deterministic: bool = False,
     gradient_clip: float | None = None,
     logger: Logger | None = None,
     log_memory: bool = False,
@@ -85,6 +133,7 @@ def fit(
         settings: all settings that change what is learnt, stored in the checkpoints.
         progress: progress bar, started here unless it is already shown.
         devices: number of GPUs, or of processes without a GPU.
+        deterministic: use only deterministic operations; an error names one that is not.
         gradient_clip: maximum norm of the gradient; None for no limit.
         logger: further logger of the epoch metrics.
         log_memory: add the column ``peak_mb`` to the metrics.
@@ -92,10 +141,11 @@ def fit(
     """
     gpu = torch.cuda.is_available()
     metrics = MetricsFile(folder.metrics, log_memory=log_memory)
-    own = [metrics, LastCheckpoint(folder.checkpoint), Bar(progress), StopOtherDevices()]
+    last = LastCheckpoint(folder.checkpoint)
+    own = [metrics, last, Bar(progress), StopOtherDevices()]
     checkpoints = CheckpointFiles(folder, settings, learner.state_dict(), progress.console)
     start = None if checkpoints.start is None else checkpoints.start.path
-    with _session():
+    with _session(), _deterministic() if deterministic else nullcontext():
         trainer = _trainer(
             max_epochs=epochs,
             devices=devices,
@@ -105,7 +155,7 @@ def fit(
             precision=precision,
             gradient_clip_val=gradient_clip,
             logger=logger or False,
-            callbacks=[*callbacks, *own],
+            callbacks=[FiniteWeights(), *callbacks, *own],
             use_distributed_sampler=False,  # the loaders split the batches themselves
             reload_dataloaders_every_n_epochs=1,  # the order depends on the epoch
         )
@@ -205,6 +255,28 @@ def make_loader(
 
 def _identity(batch: Any) -> Any:
     return batch
+
+
+@contextmanager
+def _deterministic() -> Iterator[None]:
+    """Allow only deterministic operations, and name one that is not in one sentence."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # which CUDA's products need
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    except RuntimeError as error:
+        found = _NOT_DETERMINISTIC.search(str(error))
+        if found is None:
+            raise
+        raise ConfigError(
+            f"train.deterministic=true: {found[1]} has no deterministic implementation on this "
+            "device: train on a CPU, or set train.deterministic=false"
+        ) from error
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        torch.backends.cudnn.benchmark = before[1]
 
 
 @contextmanager

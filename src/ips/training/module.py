@@ -16,12 +16,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ips.config import Config
+from ips.errors import IPSError
 from ips.models import Load, Net, Output
 from ips.patches import PatchSource, in_memory
 from ips.selection import Selection
 from ips.tasks import Task, build_tasks
 from ips.training.data import Data, DataSet, set_epoch
-from ips.training.harness import BaseLearner, make_loader
+from ips.training.harness import BaseLearner, listed, make_loader
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -112,7 +113,8 @@ class Learner(BaseLearner):
     """
 
     def __init__(self, net: Net, config: Config, *, observer: BatchObserver | None = None) -> None:
-        super().__init__(seed=config.train.seed)
+        hint = f"lower train.lr={config.train.lr}, or look for broken images or labels"
+        super().__init__(seed=config.train.seed, hint=hint)
         self.net, self.config, self.observer = net, config, observer
         self.tasks = build_tasks(config.tasks)
         # Plain dicts, so that the metrics stay out of the state_dict.
@@ -127,6 +129,9 @@ class Learner(BaseLearner):
         if self.config.encoder.freeze_norm:
             freeze_norms(self.net.encoder)
 
+    def batch_images(self, batch: Batch, batch_idx: int) -> list[str]:
+        return [source.name for source in batch[0]]
+
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         sources, labels = batch
         self.seed_step()
@@ -137,8 +142,7 @@ class Learner(BaseLearner):
             progress=self.global_step / self.trainer.estimated_stepping_batches,
         )
         loss = total_loss(self.net, self.tasks, output, labels)
-        hint = f"lower train.lr={self.config.train.lr}, or look for broken images or labels"
-        self.check_finite(loss, hint=hint)
+        self.check_finite(loss)
         self._update(self.metrics, output, labels)
         self.losses.append(loss.detach())
         return loss
@@ -215,6 +219,14 @@ class Learner(BaseLearner):
         sources, labels = batch
         load = self.config.select.load
         output, selection = self.net.forward_eval(sources, load=load, seed=self.seed)
+        finite = [x.isfinite().reshape(len(x), -1).all(dim=1) for x in output.logits.values()]
+        good = torch.stack(finite).all(dim=0).tolist()  # of each image
+        if not all(good):
+            images = [source.name for source, ok in zip(sources, good, strict=True) if not ok]
+            raise IPSError(
+                f"the prediction is infinite or not a number for {listed(images)}: look for broken "
+                "images or features"
+            )
         self._update(metrics, output, labels)
         return output, selection
 

@@ -12,7 +12,6 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import LambdaCallback
-from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 from rich.progress import Progress
 
@@ -25,6 +24,7 @@ from ips.tasks import build_tasks
 from ips.training import harness
 from ips.training.checks import check_files, missing_classes
 from ips.training.data import Data, build_data
+from ips.training.event_log import EventLog
 from ips.training.folder import RunFolder, TrainedModel, load_model, save_model
 from ips.training.model import build_model, resolve
 from ips.training.module import Batches, BatchObserver, Learner
@@ -104,8 +104,9 @@ def train(
             progress=progress,
             epochs=config.train.epochs,
             precision=config.train.precision,
+            deterministic=config.train.deterministic,
             gradient_clip=net.gradient_clip,
-            logger=TensorBoardLogger(run, name="tensorboard", version=""),
+            logger=EventLog(run / "tensorboard"),
             log_memory=True,
             callbacks=[_watcher(watch)] if watch else [],
         )
