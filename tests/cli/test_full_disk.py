@@ -24,6 +24,9 @@ pytestmark = [
 ]
 
 
+Words = list[str | Path]
+
+
 def _limited(limit: int, words: list[str], answer: Connection) -> None:
     import resource
 
@@ -39,7 +42,8 @@ def full_disk(limit: int, *words: str | Path) -> str:
     process = context.Process(target=_limited, args=(limit, [str(w) for w in words], sender))
     process.start()
     sender.close()
-    code, err = receiver.recv()
+    answer: tuple[int, str] = receiver.recv()
+    code, err = answer
     process.join()
     assert code == 1, err
     assert "Traceback" not in err
@@ -77,7 +81,7 @@ def test_train(home: Path, tmp_path: Path, name: str) -> None:
 
 
 def test_pretrain(home: Path, tmp_path: Path) -> None:
-    words = ["pretrain", home / "digits.png", "--run", tmp_path / "run", "--patch-size", "8"]
+    words: Words = ["pretrain", home / "digits.png", "--run", tmp_path / "run", "--patch-size", "8"]
     words += ["--patches-per-slide", "8", "--batch", "4", "--hidden", "8", "--projection", "4"]
     words += ["--encoder", "thin-resnet", "--stages", "1", "--width", "4", "--epochs", "1"]
     last = tmp_path / "run" / "checkpoints" / "last.ckpt"
@@ -91,7 +95,7 @@ def test_slides(tmp_path: Path) -> None:
     Image.fromarray(pixels).save(tmp_path / "a.png")
     tissue, features = tmp_path / "tissue", tmp_path / "features"
     slide = tmp_path / "a.png"
-    words = ["slides", "tissue", slide, "--out", tissue, "--patch-size", "32"]
+    words: Words = ["slides", "tissue", slide, "--out", tissue, "--patch-size", "32"]
     sentence = full_disk(200, *words)
     assert sentence.startswith(str(tissue))
     assert not leftovers(tissue)

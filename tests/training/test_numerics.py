@@ -43,7 +43,7 @@ class _InfiniteGradient(torch.autograd.Function):
 
 
 def infinite_gradient(loss: Tensor) -> Tensor:
-    changed: Tensor = _InfiniteGradient.apply(loss)
+    changed: Tensor = _InfiniteGradient.apply(loss)  # type: ignore[no-untyped-call]
     return changed
 
 

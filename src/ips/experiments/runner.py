@@ -245,8 +245,10 @@ def _cost_file(plan: Plan, arm: Arm) -> Path:
 
 def _is_config(stored: Any, config: Config) -> bool:
     """Whether stored settings are those of ``config``; a newer version may have more of them."""
+    if not isinstance(stored, dict):
+        return False
     try:
-        then = parse_saved_config(stored or {}, source="")
+        then = parse_saved_config(stored, source="")
     except ConfigError:
         return False
     return then.model_dump(mode="json") == config.model_dump(mode="json")
