@@ -179,3 +179,10 @@ def test_links_to_other_files_are_refused(path: Path, tmp_path: Path) -> None:
         file["coords"] = h5py.ExternalLink("other.h5", "/coords")
     with pytest.raises(PatchError, match=r"s\.h5: coords is a link to other\.h5"):
         slide_patches(path, resolution=Resolution(), coords=tmp_path)
+
+
+@pytest.mark.parametrize("size", [0.25, 10**9])
+def test_patches_of_no_size_are_refused(path: Path, tmp_path: Path, size: float) -> None:
+    store(tmp_path / "s.h5", CORNERS, **(TRIDENT | {"patch_size": size}))
+    with pytest.raises(PatchError, match=r"s\.h5: its patches would have .* px"):
+        slide_patches(path, resolution=Resolution(), coords=tmp_path)

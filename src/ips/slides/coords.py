@@ -143,6 +143,8 @@ def _stored_size(image: Image, attributes: dict[str, Any], file: Path) -> tuple[
     )
     if size is None:
         return None
+    if not 1 <= round(size) <= 2**20:
+        raise PatchError(f"{file}: its patches would have {size:g} px: make the file again")
     if downsample is not None:
         return round(size), downsample
     if extent is not None:
