@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,9 @@ from uuid import uuid4
 
 # The disk, the quota or the largest file that is allowed is full.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+_PART = re.compile(r"\..+\.[0-9a-f]{32}\.part")  # a temporary file of `atomic_path`
 
 
 class Closable:
@@ -46,6 +50,13 @@ def atomic_path(path: Path) -> Iterator[Path]:
     finally:
         part.unlink(missing_ok=True)
     _sync_folder(path.parent)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files of killed processes; no process may be writing to the folder."""
+    for path in folder.glob(".*.part"):
+        if _PART.fullmatch(path.name):
+            path.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -200,6 +200,15 @@ def test_the_remedy_works(run: Path, whole: dict[str, torch.Tensor]) -> None:
     assert same(load_file(run / "model.safetensors"), whole)
 
 
+def test_temporary_files_of_a_killed_process_are_removed(run: Path) -> None:
+    part, other = run / "checkpoints" / f".last.ckpt.{'0' * 32}.part", run / ".own.part"
+    part.touch()
+    other.touch()
+    resume(run)
+    assert not part.exists()
+    assert other.exists()
+
+
 @pytest.mark.parametrize(
     ("setting", "problem"),
     [

@@ -29,6 +29,7 @@ from torch import nn
 from ips.config import Config
 from ips.config_io import parse_saved_config
 from ips.errors import RunError, because
+from ips.files import remove_leftovers
 from ips.locks import lock_folder
 from ips.models import Net
 from ips.nn.weights_file import read_weights, write_weights
@@ -56,10 +57,15 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes from writing to the folder, which is created if missing."""
+        """Keep other processes from writing to the folder, which is created if missing.
+
+        Temporary files of killed processes are removed.
+        """
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path}: is a file: give a folder as --run")
         with lock_folder(self.path, option="run folder"):
+            for folder in (self.path, self.checkpoint.parent, self.figures):
+                remove_leftovers(folder)
             yield
 
     def has_run(self, *, resume: bool) -> bool:
