@@ -94,7 +94,9 @@ class TestErrors:
         Path("README.md").touch()
         words = ("train", home / "tiny.yaml", "--run")
         assert refused(*words, "README.md") == "README.md: is a file: give a folder as --run"
-        assert refused(*words, "README.md/x") == "README.md/x: not a directory"
+        assert refused(*words, "README.md/x") == (
+            "README.md/x: cannot be read or written (not a directory): check the path"
+        )
 
     def test_a_task_without_labels(self, home: Path) -> None:
         message = refused("train", home / "tiny.yaml", "--set", "tasks.majorty.classes=10")
