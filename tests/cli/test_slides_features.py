@@ -68,7 +68,9 @@ def test_from_tissue_to_features_to_a_training(slides: Path, tmp_path: Path) -> 
     assert (out / "a.h5").read_bytes() == before
 
     table = tmp_path / "slides.csv"
-    table.write_text("path,tumor,split\nfeatures/a.h5,0,train\nfeatures/b.h5,1,test\n")
+    (out / "d.h5").write_bytes(before)
+    rows = ("features/a.h5,0,train", "features/b.h5,1,train", "features/d.h5,0,test")
+    table.write_text("\n".join(["path,tumor,split", *rows]) + "\n")
     trained(table, tmp_path, width=16)
 
 

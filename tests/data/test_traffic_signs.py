@@ -285,10 +285,12 @@ def test_missing_and_damaged_files_are_reported_with_the_command_to_run(folder: 
     data, image = TrafficSigns(folder, augment=True), folder / "Set1" / "seventy.jpg"
     content = image.read_bytes()
     image.write_bytes(content[: len(content) // 2])
-    with pytest.raises(ImageError, match=f"seventy.jpg is damaged.*truncated.*delete it.*{hint}"):
+    unread = "seventy.jpg cannot be read.*damaged, delete it"
+    with pytest.raises(ImageError, match=f"{unread}.*{hint}") as caught:
         data[1][0].read([0])
+    assert "truncated" in str(caught.value)
     image.write_bytes(b"no picture")
-    with pytest.raises(ImageError, match=f"seventy.jpg is damaged.*{hint}"):
+    with pytest.raises(ImageError, match=f"{unread}.*{hint}"):
         data.boxes(1)
     image.unlink()
     with pytest.raises(ImageError, match=f"seventy.jpg is missing.*{hint}"):
