@@ -145,9 +145,12 @@ def _markdown(families: Sequence[Family], counts: dict[str, Counter[Outcome]]) -
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     for family in families:
-        reasons = {family.values: "values", family.geometry: "geometry"}
-        for reason, what in reasons.items():
-            if reason and counts[family.name][what]:  # type: ignore[index]
+        reasons: tuple[tuple[Outcome, str], ...] = (
+            ("values", family.values),
+            ("geometry", family.geometry),
+        )
+        for what, reason in reasons:
+            if reason and counts[family.name][what]:
                 text += f"\n{family.name}, {what}: {reason}."
     return text
 

@@ -178,7 +178,7 @@ def judge(variant: Variant, path: Path, expected: Reading) -> Verdict:
         found = variant.seed.read(path)
     except IPSError as error:
         message = str(error).replace(f"{folder}/", "").replace(str(folder), "")
-        if problem := _unclear(message, Path(variant.seed.file).parts):
+        if problem := _unclear(message, [*Path(variant.seed.file).parts, *variant.seed.names]):
             return Verdict(
                 "traceback", f"{problem}: {message[:1000]!r}", f"{problem} {_place(error)}"
             )

@@ -29,9 +29,11 @@ from ips.data.synthetic.megapixel_mnist_files import (
     has_validation,
     save_megapixel_mnist,
 )
+from ips.training.data import DataSet
 
 _PARTS = {"train": "train", "t10k": "test"}
 _SIDE = 120
+_MAX_PATCHES = 10_000
 _PLAIN = "its bytes are the numbers, without a checksum"
 
 
@@ -52,22 +54,24 @@ def _read_mnist(path: Path) -> Reading:
 def _read_saved(path: Path) -> Reading:
     """Read a saved data set as training does."""
     has_validation(path.parent)
-    data = SavedMegapixelMNIST(path.parent, split="train")
-    items = [data[index] for index in range(min(len(data), 4))]
-    pixels = [digest(source.read(range(len(source))).numpy()) for source, _ in items]
-    labels = [{k: v.tolist() for k, v in item.items()} for _, item in items]
-    return Reading((len(data), [len(source) for source, _ in items]), (pixels, labels))
+    return _read_items(SavedMegapixelMNIST(path.parent, split="train"))
 
 
 def _read_authors(path: Path) -> Reading:
     """Read a data set of the paper's authors as training does."""
     data = AuthorsMegapixelMNIST(path.parent, split="train", patch_size=20, stride=20)
+    return _read_items(data)
+
+
+def _read_items(data: DataSet) -> Reading:
+    """The first images of a data set; only the numbers of patches of very large ones."""
     items = [data[index] for index in range(min(len(data), 4))]
-    if any(len(source) > 10**5 for source, _ in items):
-        return Reading([len(source) for source, _ in items])
-    pixels = [digest(source.read(range(len(source))).numpy()) for source, _ in items]
+    counts = [len(source) for source, _ in items]
     labels = [{k: v.tolist() for k, v in item.items()} for _, item in items]
-    return Reading((len(data), [len(source) for source, _ in items]), (pixels, labels))
+    if max(counts) > _MAX_PATCHES:
+        return Reading((len(data), counts), labels)
+    pixels = [digest(source.read(range(len(source))).numpy()) for source, _ in items]
+    return Reading((len(data), counts), (pixels, labels))
 
 
 def _zip() -> bytes:

@@ -41,6 +41,7 @@ class Seed:
         data: content of the file.
         read: reads the file as a command of `ips` would, and returns its content.
         beside: other files that the reader needs, by their path in the folder.
+        names: what an error may name instead of the file, such as a setting in it.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Seed:
     data: bytes
     read: Callable[[Path], Reading]
     beside: Mapping[str, bytes] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -194,7 +194,7 @@ def _experiment() -> dict[str, bytes]:
     conditions = {"steps": plan.steps, "limit_gb": plan.limit_gb, "config": settings}
     run = plan.run(arm, 0)
     values: dict[str, Any] = {
-        f"{run}/requested.json": settings,
+        f"{run}/asked.json": settings,
         f"{run}/test.json": {"majority": 0.5, "max": 0.25},
         f"{RUN}/costs/{arm.slug}.json": conditions | cost,
     }

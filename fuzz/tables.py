@@ -118,7 +118,7 @@ def images(*names: str) -> dict[str, bytes]:
 
 def _read_labels(path: Path) -> Reading:
     rows = read_table(path, tasks=list(_TASKS))
-    encoded = encode_labels(rows, _TASKS)
+    encoded = encode_labels(rows, _TASKS, source=path)
     labels = [{k: v.tolist() for k, v in row.items()} for row in encoded.labels]
     files = [path.name for path in find_files([path])]  # as `ips pretrain` reads the table
     names = [(row.path.name, row.split) for row in rows]
@@ -202,7 +202,7 @@ def families() -> list[Family]:
         ),
         Family(
             "config",
-            (Seed("table", "my.yaml", _yaml(CONFIG), _read_config, table),),
+            (Seed("table", "my.yaml", _yaml(CONFIG), _read_config, table, tuple(CONFIG)),),
             *(edit_yaml, TEXT, TEXT),
         ),
         Family(

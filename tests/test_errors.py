@@ -52,3 +52,8 @@ def test_a_message_is_one_line_of_limited_length() -> None:
     assert message.startswith(r"a.csv: column '\x1b[2Jé\n'kkk")
     assert message.endswith("kkk: rename it")
     assert len(message) < 1100
+
+
+def test_control_characters_do_not_make_a_quoted_value_longer() -> None:
+    assert len(shown(1000 * "\0", quote=False)) < 200
+    assert len(shown(1000 * "\0")) < 200

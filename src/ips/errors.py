@@ -76,7 +76,7 @@ class IPSError(Exception):
         text = super().__str__()
         if len(text) > _MESSAGE:
             text = f"{text[: _MESSAGE // 2]} ... {text[-_MESSAGE // 2 :]}"
-        return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+        return _printable(text)
 
 
 class ConfigError(IPSError):
@@ -150,8 +150,12 @@ def shown(value: Any, *, quote: bool = True) -> str:
     """
     if quote or not isinstance(value, str):
         return _short.repr(value)
-    line = " ".join(value[: 4 * _VALUE].split())
+    line = _printable(" ".join(value[: 4 * _VALUE].split()))
     return line if len(line) <= 2 * _VALUE else f"{line[: 2 * _VALUE]}..."
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 class _Short(reprlib.Repr):

@@ -108,7 +108,7 @@ def test_wrong_folders_and_labels_are_refused(folder: Path, tmp_path: Path) -> N
     with pytest.raises(DataError, match="no feature files with names of CAMELYON16"):
         camelyon16_table(folder, features=tmp_path / "nowhere")
     labels.write_text("test_001,Tumor\ntest_002,unsure\n")
-    with pytest.raises(DataError, match=r"reference\.csv: the class of test_002 is unsure"):
+    with pytest.raises(DataError, match=r"reference\.csv: the class of 'test_002' is 'unsure'"):
         camelyon16_table(folder)
     labels.write_text("test_001,Tumor\n")
     with pytest.raises(DataError, match="no label for 128 slides, such as test_002"):

@@ -82,6 +82,8 @@ class TestReadTable:
             ("path,grade\na.tif\n", "line 2: 1 cells under 2 columns"),
             ('path,grade\na.tif,"1\n', "not a readable CSV"),
             ("path,grade\nx.tif,1\na.tif,1\ny.tif,1\n", r"2 of 3 files.*x\.tif.*y\.tif.*set root"),
+            (f"path,grade\n{'x' * 5000},1\n", "1 of 1 files do not exist, such as .{,400}$"),
+            (f"path,grade,split\na.tif,1,{'x' * 5000}\n", "line 2: split .{,200}$"),
         ],
     )
     def test_wrong_tables_are_refused(self, folder: Path, text: str, message: str) -> None:

@@ -256,6 +256,8 @@ def test_numbers_may_end_in_stray_characters(tmp_path: Path) -> None:
         ("a.jpg:VISIBLE, 1, 2, 3, 4, PROHIBITORY;", "7 fields, got 6"),
         ("a.jpg:HIDDEN, 1, 2, 3, 4, PROHIBITORY, 50_SIGN;", "visibility 'HIDDEN'"),
         ("a.jpg:VISIBLE, 1, 2, x3, 4, PROHIBITORY, 50_SIGN;", "'x3' is not a coordinate"),
+        ("a.jpg:VISIBLE, 1e999, 2, 3, 4, PROHIBITORY, 50_SIGN;", "'1e999' is not a coordinate"),
+        (f"a.jpg:{'x' * 5000}", "7 fields, got 1 .{,200}: delete"),
     ],
 )
 def test_a_malformed_line_is_reported(tmp_path: Path, line: str, words: str) -> None:

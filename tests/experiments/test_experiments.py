@@ -16,7 +16,7 @@ from rich.console import Console
 from ips.bench.timing import Clock
 from ips.config import METHODS, Config
 from ips.data.synthetic.scene import ScenePatches
-from ips.errors import ConfigError, IPSError
+from ips.errors import ConfigError, IPSError, RunError
 from ips.experiments import EXPERIMENTS, Plan, efficiency, get_experiment, run_experiment
 from ips.experiments import runner as module
 from ips.experiments.arms import Arm, Experiment, Scale
@@ -318,6 +318,33 @@ def test_costs_are_cached_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "1.50" in (tmp_path / "table.md").read_text()
     run_experiment(plan(tmp_path, **changes, settings=["train.batch=1"]), console=quiet())
     assert len(configs) == 2  # the settings differ
+
+
+@pytest.mark.parametrize("text", [b"{", b"\xff", b"[1]", b'{"majority": "high"}', b"[" * 20_000])
+def test_a_damaged_score_is_named(tmp_path: Path, text: bytes) -> None:
+    small = plan(tmp_path)
+    arm = SMALL.arms("laptop")[0]
+    run = small.run(arm, 0)
+    run.mkdir(parents=True)
+    module._write_json(run / "asked.json", small.config(arm, 0).model_dump(mode="json"))
+    assert read_results(small) == []
+    (run / "test.json").write_bytes(text)
+    with pytest.raises(RunError, match=r"test\.json: .*: delete it and run the same command again"):
+        read_results(small)
+
+
+def test_a_damaged_cost_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cost = Cost(memory_gb=1.5, select_ms=None, rest_ms=20.0)
+    monkeypatch.setattr(module, "measure_cost", lambda config, *, steps: cost)
+    measured = plan(tmp_path, scores=False, costs=True, methods=["rps"])
+    run_experiment(measured, console=quiet())
+    (path,) = (tmp_path / "costs").iterdir()
+    whole, results = path.read_text(), read_results(measured)
+    for text in (whole.replace("1.5", '"x"'), whole.replace("memory_gb", "memory"), "[]"):
+        path.write_text(text)
+        assert read_results(measured) == []
+        run_experiment(measured, console=quiet())
+        assert read_results(measured) == results
 
 
 A = Arm("IPS", ("method=ips",), {"M": "5"}, {"majority": "98.9 ± 0.3"})

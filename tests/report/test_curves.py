@@ -19,7 +19,7 @@ HEAD = "epoch,step,loss,train_majority,train_multi,lr,seconds\n"
 
 def log(folder: Path, text: str) -> Path:
     path = folder / "metrics.csv"
-    path.write_text(text)
+    path.write_text(text, errors="surrogateescape")
     return path
 
 
@@ -81,6 +81,10 @@ def test_a_failed_write_leaves_the_old_picture(
         ("epoch,loss\n1,2\n", "no column lr"),
         (HEAD + "1,3,2.7,high,0,0.001,5\n", "not a number"),
         (HEAD + "1,3,2.7\n", "not a number"),
+        (HEAD + "nan,3,2.7,0,0,0.001,5\n", "not a number .*delete it"),
+        (HEAD + f"{'x' * 3000},3,2.7,0,0,0.001,5\n", "not a number .{,250}$"),
+        (HEAD + "1,\udcff\n", r"metrics\.csv: cannot be read"),
+        (HEAD + "1," + "3" * 200_000 + "\n", r"metrics\.csv: cannot be read"),
     ],
 )
 def test_an_invalid_log_is_refused(tmp_path: Path, text: str, message: str) -> None:

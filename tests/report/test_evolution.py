@@ -169,9 +169,12 @@ def test_snapshots_of_another_image_are_left_out_and_replaced(tmp_path: Path) ->
         ('{"epoch":1}\n', 1),
         ("[1, 2]\n", 1),
         ("[" * 100_000 + "\n", 1),
-        ('{"epoch":1,"extent":"x","indices":[1],"coords":[[0,0]],"attention":[1]}\n', 1),
         ('{"epoch":1,"extent":1,"indices":[1e99],"coords":[[0,0]],"attention":[1]}\n', 1),
         ('{"epoch":1,"extent":1,"indices":[1,2],"coords":[[0,0]],"attention":[1]}\n', 1),
+        ('{"epoch":1,"extent":1,"indices":[1e400],"coords":[[0,0]],"attention":[1]}\n', 1),
+        ('{"epoch":1,"extent":"x","indices":[1],"coords":[[0,0]],"attention":[1]}\n', 1),
+        ('{"epoch":1e400,"extent":1,"indices":[1],"coords":[[0,0]],"attention":[1]}\n', 1),
+        ("[" * 20_000 + "\n", 1),
     ],
 )
 def test_an_invalid_line_is_an_error(tmp_path: Path, text: str, line: int) -> None:

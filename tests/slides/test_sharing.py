@@ -94,6 +94,29 @@ def test_an_unreadable_claim_holds_until_it_is_stale(shared: SharedFolder) -> No
     assert shared.claim("a") is not None
 
 
+@pytest.mark.parametrize("text", [b"\xff", b"[" * 20_000, b"[1]", b'{"host": "\xff"}'])
+def test_a_damaged_claim_is_like_an_empty_one(shared: SharedFolder, text: bytes) -> None:
+    (shared.folder / "a.claim").write_bytes(text)
+    assert shared.states() == [SlideState("a", "working", "process unknown on another machine")]
+    assert shared.claim("a") is None
+
+
+@pytest.mark.parametrize("pid", [10**30, -1, 0, "7", None])
+def test_a_process_number_that_no_process_has_is_not_asked_for(
+    shared: SharedFolder, pid: object
+) -> None:
+    claimed(shared, pid=pid)
+    assert shared.claim("a") is None
+
+
+def test_notes_are_one_line_whatever_the_files_contain(shared: SharedFolder) -> None:
+    claimed(shared, "a", host="x\ny" * 1000, pid=[1] * 1000)
+    (shared.folder / "b.failed").write_bytes(b"b.svs: \xff\x1b[31m\nsecond line")
+    for state in shared.states():
+        assert state.note.isprintable()
+        assert len(state.note) < 400
+
+
 def test_a_claim_that_another_process_just_took_over_is_given_back(
     shared: SharedFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,13 @@ def test_interrupted_and_resumed_ends_with_the_same_weights(
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
 
 
+def test_a_damaged_log_is_reported_before_a_run_is_resumed(tmp_path: Path) -> None:
+    for text in (b"\xff\n", b"epoch,loss\nx,1\n", b"loss\n1\n", b"epoch,loss\n1,2,3\n"):
+        (tmp_path / "metrics.csv").write_bytes(text)
+        with pytest.raises(RunError, match=r"metrics\.csv: cannot be continued .*delete it"):
+            train(tiny("train.epochs=1", "train.warmup=0"), tmp_path)
+
+
 def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
     run = tmp_path / "run"
     first = weights(train(tiny(), run, console=CONSOLE).net)

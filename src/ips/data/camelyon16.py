@@ -21,7 +21,7 @@ from pathlib import Path
 from ips.data.regions import Region, read_tumour_regions
 from ips.data.split import Split
 from ips.data.table import write_csv
-from ips.errors import DataError, because
+from ips.errors import DataError, because, shown
 
 TASK = "tumor"
 
@@ -127,9 +127,10 @@ def read_reference(path: str | Path) -> dict[str, int]:
         name, *words = (cells[column].lower() for column in columns if column < len(cells))
         label = next((_LABELS[word] for word in words if word in _LABELS), None)
         if label is None:
+            found = " or ".join(map(shown, words)) or "not given"
             raise DataError(
-                f"{path}: the class of {cells[0]} is {' or '.join(words) or 'not given'}, expected "
-                "normal or tumor: download it again"
+                f"{path}: the class of {shown(cells[0])} is {found}, expected normal or tumor: "
+                "download it again"
             )
         labels[Path(name).stem] = label
     return labels

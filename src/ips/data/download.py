@@ -6,6 +6,7 @@ next attempt requests only the missing bytes, if the server supports that.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import http.client
@@ -118,7 +119,8 @@ def unpack(archive: Path, folder: Path, *, progress: Progress | None = None) -> 
     except DataError:
         raise
     except OSError as error:
-        if error.errno is not None:  # the decoder of bzip2 raises OSError, too
+        # The decoder of bzip2 raises OSError, too, and so does a place before the archive's start.
+        if error.errno not in (None, errno.EINVAL):
             reason = because(error, remedy="choose another folder, and try again")
             raise DataError(f"{archive} cannot be unpacked to {folder} {reason}") from None
         raise _damaged(archive, error) from None

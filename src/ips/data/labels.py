@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -27,7 +28,9 @@ class Encoded:
     names: dict[str, list[str]]
 
 
-def encode_labels(rows: Sequence[Row], tasks: Mapping[str, TaskConfig]) -> Encoded:
+def encode_labels(
+    rows: Sequence[Row], tasks: Mapping[str, TaskConfig], *, source: str | Path = "the table"
+) -> Encoded:
     """Encode the labels of every row as tensors.
 
     A multiclass label becomes an int64 class number, a binary one a float32 0 or 1, and multilabel
@@ -38,7 +41,15 @@ def encode_labels(rows: Sequence[Row], tasks: Mapping[str, TaskConfig]) -> Encod
     Args:
         rows: rows of all splits, so that a class has the same number in every split.
         tasks: task of each label column, by the name of the column.
+        source: file of the table, for messages.
     """
+    try:
+        return _encode(rows, tasks)
+    except ValueError as error:
+        raise DataError(f"{source}: {error}") from None
+
+
+def _encode(rows: Sequence[Row], tasks: Mapping[str, TaskConfig]) -> Encoded:
     labels: list[dict[str, Tensor]] = [{} for _ in rows]
     names: dict[str, list[str]] = {}
     for task, spec in tasks.items():
@@ -69,9 +80,9 @@ def _split_cells(rows: Sequence[Row], task: str, *, multilabel: bool) -> list[li
         split = [re.split(separator, cell) for cell in cells]
         return [[label.strip() for label in cell if label.strip()] for cell in split]
     if empty := [row.path for row in rows if not row.labels[task]]:
-        raise DataError(
+        raise ValueError(
             f"{len(empty)} of {len(rows)} rows have no label {task!r}, such as that of "
-            f"{empty[0]}: fill them in or leave the rows out"
+            f"{shown(empty[0].name)}: fill them in or leave the rows out"
         )
     return [[cell] for cell in cells]
 
@@ -80,8 +91,8 @@ def _binary_label(row: Row, task: str) -> str:
     for value, words in _BINARY_WORDS.items():
         if row.labels[task].lower() in words:
             return value
-    raise DataError(
-        f"{row.path}: label {shown(row.labels[task])} of the binary task {task!r}, expected 0 or "
+    raise ValueError(
+        f"{_name(row)}: label {shown(row.labels[task])} of the binary task {task!r}, expected 0 or "
         f"1, false or true, no or yes, neg or pos: rewrite it, or make the task multiclass"
     )
 
@@ -91,7 +102,7 @@ def _class_names(cells: Sequence[Sequence[str]], task: str, classes: int) -> lis
     if all(label.isdecimal() for label in found):
         return [str(number) for number in range(classes)]
     if len(found) != classes:
-        raise DataError(
+        raise ValueError(
             f"task {task!r} has classes={classes} but its column has {len(found)} different "
             f"labels ({shown(', '.join(found[:10]), quote=False)}): correct one of the two"
         )
@@ -101,8 +112,13 @@ def _class_names(cells: Sequence[Sequence[str]], task: str, classes: int) -> lis
 def _class_numbers(row: Row, labels: Sequence[str], names: Sequence[str], task: str) -> list[int]:
     for label in labels:
         if label not in names:
-            raise DataError(
-                f"{row.path}: label {shown(label)} of task {task!r} is not one of its {len(names)} "
-                f"classes ({', '.join(names[:10])}): correct the label or the number of classes"
+            known = shown(", ".join(names[:10]), quote=False)
+            raise ValueError(
+                f"{_name(row)}: label {shown(label)} of task {task!r} is not one of its "
+                f"{len(names)} classes ({known}): correct the label or the number of classes"
             )
     return [names.index(label) for label in labels]
+
+
+def _name(row: Row) -> str:
+    return shown(row.path.name, quote=False)

@@ -88,8 +88,9 @@ def read_table(
             )
         file = folder / cells[path]
         if file in first_line:
+            both = shown(cells[path], quote=False)
             raise DataError(
-                f"{table}, lines {first_line[file]} and {line}: both name {cells[path]}: keep one"
+                f"{table}, lines {first_line[file]} and {line}: both name {both}: keep one"
             )
         first_line[file] = line
         labels = {task: cells[task] for task in tasks}
@@ -98,10 +99,11 @@ def read_table(
             raise DataError(f"{table}, line {line}: nothing in column {group_column!r}: fill it in")
         rows.append(Row(path=file, labels=labels, split=split, group=member))
 
-    if missing := [str(row.path) for row in rows if not split_address(row.path)[0].exists()]:
+    if missing := [str(row.path) for row in rows if not _exists(split_address(row.path)[0])]:
+        such = ", ".join(shown(name, quote=False) for name in missing[:2])
         raise DataError(
             f"{table}: {len(missing)} of {len(rows)} files do not exist, such as "
-            f"{', '.join(missing[:3])}: paths are relative to {folder}, set root if the files are "
+            f"{such}: paths are relative to {folder}, set root if the files are "
             f"elsewhere"
         )
     _check_groups(table, rows)
@@ -131,11 +133,19 @@ def _check_groups(table: Path, rows: Sequence[Row]) -> None:
             splits.setdefault(row.group, []).append(row.split)
     if divided := [str(group) for group in divided_groups(splits)]:
         more = f" and {len(divided) - 3} more" if len(divided) > 3 else ""
+        such = shown(", ".join(divided[:3]), quote=False)
         raise DataError(
             f"{table}: its split divides {len(divided)} of {len(splits)} patients or groups "
-            f"({', '.join(divided[:3])}{more}), so scores would be too good: put all images of one "
+            f"({such}{more}), so scores would be too good: put all images of one "
             f"into one split, remove the column for a random split, or set data.group={NO_GROUP}"
         )
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # no file can have this name
+        return False
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

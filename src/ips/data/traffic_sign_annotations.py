@@ -6,12 +6,13 @@ NAME``. The entry ``MISC_SIGNS`` stands for other, unspecified signs and is igno
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ips.errors import DataError, because
+from ips.errors import DataError, because, shown
 
 NAMES = ["no sign", "50", "70", "80"]
 """Class names by label."""
@@ -104,10 +105,13 @@ def download_hint(folder: Path) -> str:
 
 def _parse_sign(cells: Sequence[str]) -> Sign:
     if len(cells) < 7:
-        raise ValueError(f"a sign has 7 fields, got {len(cells)} ({', '.join(cells)})")
+        found = shown(", ".join(cells), quote=False)
+        raise ValueError(f"a sign has 7 fields, got {len(cells)} ({found})")
     visibility, name, box = cells[0], cells[6], cells[1:5]
     if name in _LABELS and visibility not in _VISIBILITIES:
-        raise ValueError(f"visibility {visibility!r}, expected one of {', '.join(_VISIBILITIES)}")
+        raise ValueError(
+            f"visibility {shown(visibility)}, expected one of {', '.join(_VISIBILITIES)}"
+        )
     right, bottom, left, top = map(_parse_number, box)
     return Sign(name, visibility, (left, top, right, bottom))
 
@@ -115,6 +119,6 @@ def _parse_sign(cells: Sequence[str]) -> Sign:
 def _parse_number(cell: str) -> float:
     """Leading number of ``cell``; some numbers are followed by a stray letter."""
     number = _NUMBER.match(cell)
-    if number is None:
-        raise ValueError(f"{cell!r} is not a coordinate")
-    return float(number[0])
+    if number is None or not math.isfinite(value := float(number[0])):
+        raise ValueError(f"{shown(cell)} is not a coordinate")
+    return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -16,7 +17,7 @@ from rich.progress import Progress
 
 from ips.config import Config, TableConfig
 from ips.config_io import parse_config, parse_saved_config
-from ips.errors import ConfigError, IPSError, RunError, because
+from ips.errors import ConfigError, IPSError, RunError, because, shown
 from ips.experiments.arms import TABLE, Arm, Experiment, Scale
 from ips.experiments.efficiency import Cost, Steps, measure_cost
 from ips.experiments.extrapolation import measure_or_compute
@@ -174,7 +175,7 @@ def read_results(plan: Plan) -> list[Result]:
         for run in sorted(plan.run(arm, 0).parent.glob("seed-*")):
             seed = int(run.name.removeprefix("seed-"))
             if _is_config(_read_json(run / _REQUESTED), plan.config(arm, seed)):
-                scores = _read_json(RunFolder(run).test)
+                scores = _read_scores(RunFolder(run).test)
                 defined = {task: s for task, s in scores.items() if s is not None}
                 results += [Result(arm, seed, task, score) for task, score in defined.items()]
     return results
@@ -220,18 +221,19 @@ def _measure(plan: Plan, arm: Arm) -> None:
 
 def _stored_cost(plan: Plan, arm: Arm) -> tuple[Cost, bool] | None:
     """The cost of an arm, and whether it was computed instead of measured."""
-    stored = _read_json(_cost_file(plan, arm)) or {}
-    if stored.get("steps") != plan.steps:
+    stored = _read_json(_cost_file(plan, arm))
+    if not isinstance(stored, dict) or stored.get("steps") != plan.steps:
         return None
     if not _is_config(stored.get("config"), _cost_config(plan, arm)):
         return None
-    computed = stored.get("computed", False)
+    computed = bool(stored.get("computed", False))
     if computed and stored.get("limit_gb") != plan.limit_gb:  # it may fit now
         return None
-    try:
-        return Cost(**stored["cost"]), computed
-    except (KeyError, TypeError):
-        return None  # damaged: it is measured again
+    match stored.get("cost"):
+        case {"memory_gb": memory, "select_ms": select, "rest_ms": rest}:
+            if _is_number(memory) and _is_number(rest) and (select is None or _is_number(select)):
+                return Cost(memory, select, rest), computed
+    return None  # damaged: it is measured again
 
 
 def _cost_config(plan: Plan, arm: Arm) -> Config:
@@ -259,13 +261,29 @@ def _values(plan: Plan, arm: Arm, seed: int) -> dict[str, Any]:
 
 
 def _read_json(path: Path) -> Any:
-    if not path.is_file():
-        return None
+    """The values in a file; None without the file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
     except (OSError, ValueError, RecursionError) as error:
-        reason = because(error, remedy="delete it and run the experiment again")
+        reason = because(error, remedy="delete it and run the same command again")
         raise RunError(f"{path}: cannot be read {reason}") from error
+
+
+def _read_scores(path: Path) -> dict[str, float | None]:
+    """The scores of a test by task, None where undefined; empty without the file."""
+    scores = _read_json(path)
+    if scores is None:
+        return {}
+    if not isinstance(scores, dict) or not all(s is None or _is_number(s) for s in scores.values()):
+        raise RunError(
+            f"{path}: expected a score for each task, found {shown(scores)}: delete it and run the "
+            "same command again"
+        )
+    return scores
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _write_json(path: Path, values: dict[str, Any]) -> None:

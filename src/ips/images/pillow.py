@@ -43,6 +43,9 @@ class PillowImage(WholeImage):
 
     def _open(self) -> Pixels:
         with decoding(self.name), _opened(self.path) as image:
+            if image.format == "PNG":  # Pillow compares no checksums of pixels when it decodes
+                image.verify()
+        with decoding(self.name), _opened(self.path) as image:
             mode = "L" if self.channels == 1 else "RGB"
             if image.has_transparency_data:
                 pixels = over(np.asarray(image.convert(f"{mode}A")), self.background)

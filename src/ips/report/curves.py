@@ -23,7 +23,7 @@ def read_log(path: Path, *, required: Sequence[str] = ("epoch", "loss")) -> dict
         with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = because(error, remedy="delete it, and the figures are drawn without it")
+        reason = because(error, remedy="delete it, and the log starts with the next epoch")
         raise RunError(f"{path}: cannot be read {reason}") from error
     if not rows:
         return {}
@@ -32,13 +32,16 @@ def read_log(path: Path, *, required: Sequence[str] = ("epoch", "loss")) -> dict
     if missing := set(required) - set(rows[0]):
         raise RunError(f"{path}: has no column {', '.join(sorted(missing))}: it is not a run's log")
     try:
-        return {
+        columns = {
             name: np.array([float("nan" if row[name] == "" else row[name]) for row in rows])
             for name in rows[0]
         }
+        if not np.isfinite(columns["epoch"]).all():
+            raise ValueError("an epoch without a number")
+        return columns
     except (TypeError, ValueError) as error:
         reason = shown(str(error), quote=False)
-        raise RunError(f"{path}: contains a value that is not a number ({reason})") from error
+        raise RunError(f"{path}: a value is not a number ({reason}): delete it") from error
 
 
 def scores_on(split: str, log: dict[str, Floats]) -> dict[str, Floats]:
@@ -70,7 +73,8 @@ def draw_curves(log: Path, path: Path) -> None:
     rate = left.twinx()
     rate.plot(epoch, columns["lr"], color=MUTED, lw=0.9, ls=(0, (4, 3)), marker=marker)
     # Room below 0, so that its tick label does not touch that of the last epoch.
-    highest = float(np.nanmax(columns["lr"])) or 1.0
+    known = columns["lr"][np.isfinite(columns["lr"])]
+    highest = float(np.max(known, initial=0)) or 1.0
     rate.set_ylim(-0.05 * highest, 1.05 * highest)
     rate.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
     rate.tick_params(labelsize=8, colors=MUTED, length=0)

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 from uuid import uuid4
 
+from ips.errors import IPSError, shown
 from ips.files import naming_file, write_text
 
 State = Literal["done", "empty", "failed", "working", "pending"]
@@ -98,10 +99,12 @@ class SharedFolder:
             return SlideState(name, "done")
         if (owner := claim.owner()) is not None and not claim.is_stale(owner):
             host, pid = owner.get("host", "another machine"), owner.get("pid", "unknown")
-            return SlideState(name, "working", f"process {pid} on {host}")
+            note = f"process {shown(pid, quote=False)} on {shown(host, quote=False)}"
+            return SlideState(name, "working", note)
         for outcome, file in claim.outcomes.items():
             with suppress(FileNotFoundError):
-                return SlideState(name, outcome, file.read_text(encoding="utf-8"))
+                note = file.read_text(encoding="utf-8", errors="replace")
+                return SlideState(name, outcome, str(IPSError(note)))  # one line, of any content
         return SlideState(name, "pending")
 
     def _has_outcome(self, name: str) -> bool:

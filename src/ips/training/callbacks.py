@@ -93,6 +93,10 @@ class MetricsFile(Callback):
         self._path, self._log_memory = path, log_memory
         self._start = 0.0
 
+    def on_fit_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
+        """Report a damaged log before an epoch is trained, not after it."""
+        self._read()
+
     def on_train_epoch_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
         self._start = time.monotonic()
 
@@ -119,6 +123,7 @@ class MetricsFile(Callback):
             trainer.logger.log_metrics(values, step=epoch)
 
     def _read(self) -> list[dict[str, str]]:
+        """The rows of earlier epochs; raises an error if they are not those of a training."""
         if not self._path.is_file():
             return []
         try:
@@ -126,6 +131,8 @@ class MetricsFile(Callback):
                 rows = list(csv.DictReader(file))
             for row in rows:
                 int(row["epoch"])
+                if None in row:
+                    raise ValueError("a line with more cells than the header")
         except (OSError, KeyError, TypeError, ValueError, csv.Error) as error:
             reason = because(error, remedy="delete it and resume, the model stays the same")
             raise RunError(f"{self._path}: cannot be continued {reason}") from error

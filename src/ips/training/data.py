@@ -166,7 +166,7 @@ def _check_labels(config: Config, labels: Mapping[str, tuple[str, int]]) -> None
 def _table(data: TableConfig, config: Config) -> Data:
     tasks = list(config.tasks)
     rows = read_table(data.csv, root=data.root, path=data.path, tasks=tasks, group=data.group)
-    encoded = encode_labels(rows, config.tasks)
+    encoded = encode_labels(rows, config.tasks, source=data.csv)
     opener = partial(open_source, patches=config.patches)
     first = opener(rows[0].path)
     if len(first.shape) == 1:  # features

@@ -28,7 +28,7 @@ from torch import nn
 
 from ips.config import Config
 from ips.config_io import parse_saved_config
-from ips.errors import RunError, because
+from ips.errors import RunError, because, shown
 from ips.files import remove_leftovers
 from ips.locks import lock_folder
 from ips.models import Net
@@ -80,9 +80,13 @@ class RunFolder:
 
     def check_settings(self, now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
         """Check that the settings of a resumed run are those that it was started with."""
-        changed = sorted(key for key in now.keys() | then.keys() if now.get(key) != then.get(key))
+        both = now.keys() | then.keys()
+        changed = sorted((key for key in both if now.get(key) != then.get(key)), key=str)
         if changed:
-            settings = ", ".join(f"{key}={then.get(key)}" for key in changed)
+            found = (
+                f"{shown(key, quote=False)}={shown(then.get(key), quote=False)}" for key in changed
+            )
+            settings = shown(", ".join(found), quote=False)
             raise RunError(
                 f"{self.path}: was started with other settings ({settings}): resume with those in "
                 f"{self.config.name}, or give another --run"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,14 @@ def test_a_folder_without_a_data_set_is_refused(tmp_path: Path) -> None:
             SavedMegapixelMNIST(tmp_path)
 
 
+@pytest.mark.parametrize("change", [{"train": 0}, {"side": 3}, {"noise": -1}, {"test": "2"}])
+def test_impossible_settings_are_refused(saved: Path, change: dict[str, Any]) -> None:
+    path = saved / "dataset.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(DataError, match=r"dataset\.json does not describe"):
+        SavedMegapixelMNIST(saved)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -155,6 +164,10 @@ def test_missing_arrays_and_truncated_files_are_reported(saved: Path) -> None:
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
     with pytest.raises(DataError, match=r"test.npz cannot be read .*: delete it and run"):
+        SavedMegapixelMNIST(saved, split="test")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("digits", b"no array")
+    with pytest.raises(DataError, match=r"test.npz cannot be read \(the magic string"):
         SavedMegapixelMNIST(saved, split="test")
     np.savez(path, digits=np.zeros((3, 5)))
     with pytest.raises(DataError, match="expected digit_images as uint8"):

@@ -224,9 +224,10 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], message: str, tmp_
 def test_a_wrong_ground_truth_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         load_clusters(tmp_path / "a.geojson")
-    (tmp_path / "a.geojson").write_text('{"features": [{}]}')
-    with pytest.raises(DataError, match="not the ground truth"):
-        load_clusters(tmp_path / "a.geojson")
+    for text in (b'{"features": [{}]}', b"\xff" * 2000, b"[" * 20_000, b"[1]"):
+        (tmp_path / "a.geojson").write_bytes(text)
+        with pytest.raises(DataError, match=r"a\.geojson is not the ground truth .{,300}$"):
+            load_clusters(tmp_path / "a.geojson")
 
 
 def test_the_number_of_clusters_is_a_setting(tmp_path: Path) -> None:

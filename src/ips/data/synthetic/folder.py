@@ -9,7 +9,7 @@ from typing import Any
 
 from ips.data.split import Split
 from ips.data.table import write_csv
-from ips.errors import DataError, shown
+from ips.errors import DataError, because, shown
 from ips.files import write_text
 
 Row = tuple[PurePosixPath, str, Split]
@@ -58,10 +58,11 @@ def _write_settings(path: Path, settings: dict[str, Any]) -> None:
         return
     try:
         stored = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        stored = None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = because(error, remedy="choose another folder")
+        raise DataError(f"{path} cannot be read {reason}") from error
     if stored != settings:
         raise DataError(
-            f"{path.parent} holds images drawn with {shown(stored)}, not {shown(settings)}: "
-            "choose another folder"
+            f"{path.parent} holds images drawn with {shown(stored)} (in {path.name}), not "
+            f"{shown(settings)}: choose another folder"
         )

@@ -26,7 +26,13 @@ from PIL import Image
 from ips.data.output import locks_output
 from ips.data.split import Split, check_split
 from ips.data.synthetic.digits import CLASSES, DIGIT_SIDE, Arrays, load_arrays, load_digits
-from ips.data.synthetic.megapixel_mnist import DIGITS, Layout, MegapixelMNIST, SceneDataset
+from ips.data.synthetic.megapixel_mnist import (
+    DIGITS,
+    SMALLEST_SIDE,
+    Layout,
+    MegapixelMNIST,
+    SceneDataset,
+)
 from ips.data.synthetic.noise import NoiseStyle
 from ips.errors import DataError, because
 from ips.files import atomic_write, write_text
@@ -34,7 +40,11 @@ from ips.locks import LOCK
 from ips.patches.image import Edge, Grid
 
 _KIND = {"kind": "megapixel-mnist", "version": 2}  # version 1 had other noise
-_INTEGER_KEYS = ("side", "train", "validation", "test", "noise")
+_MOST = 10**9
+_RANGES = {
+    "side": (SMALLEST_SIDE, 40_000),  # such images take 1.6 GB in memory
+    **{"train": (1, _MOST), "validation": (0, _MOST), "test": (1, _MOST), "noise": (0, _MOST)},
+}
 
 
 @locks_output
@@ -192,8 +202,10 @@ def _read_settings(folder: Path) -> dict[str, Any]:
             f"{remedy} in another folder"
         )
     valid = isinstance(settings, dict) and settings.items() >= _KIND.items()
-    numbers = [settings.get(key) for key in _INTEGER_KEYS] if valid else []
-    if not valid or not all(isinstance(n, int) and 0 <= n <= 10**9 for n in numbers):
+    if not valid or not all(
+        isinstance(settings.get(key), int) and low <= settings[key] <= high
+        for key, (low, high) in _RANGES.items()
+    ):
         raise DataError(f"{path} does not describe a megapixel MNIST data set: {remedy}")
     return settings
 

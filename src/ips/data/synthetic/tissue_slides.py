@@ -31,7 +31,7 @@ from ips.data.split import stratified_split
 from ips.data.synthetic.folder import Row, write_folder
 from ips.data.synthetic.tissue_drawing import CLUSTERS, TissueSlide
 from ips.data.synthetic.tissue_parts import TILE, Cluster
-from ips.errors import DataError
+from ips.errors import DataError, because
 from ips.files import atomic_write
 from ips.images.image import Pixels
 
@@ -116,10 +116,8 @@ def load_clusters(path: str | Path) -> list[Cluster]:
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist: run ips data tissue-slides") from error
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise DataError(
-            f"{path} is not the ground truth of a synthetic slide ({error!r}): run ips data "
-            "tissue-slides into another folder"
-        ) from error
+        reason = because(error, remedy="run ips data tissue-slides into another folder")
+        raise DataError(f"{path} is not the ground truth of a synthetic slide {reason}") from error
 
 
 def abnormal_patches(
