@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ips.errors import shown
 
-_Size = Annotated[int, Field(ge=1)]
+_LARGEST_LAYER = 16_384  # units; a larger layer would fill the memory instead of failing
+_Size = Annotated[int, Field(ge=1, le=_LARGEST_LAYER)]
 Method = Literal["ips", "rps", "dps", "topmil", "deepmil", "deepmil-plus", "cnn", "ips-deepmil"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
@@ -161,7 +162,7 @@ class EncoderConfig(_Section):
     stages: int = _key(
         4, "Number of stages: 1 to 4 of a ResNet, 1 to 7 of EfficientNet", ge=1, le=7
     )
-    width: int = _key(64, "Number of channels of the first stage of a ResNet", ge=1)
+    width: int = _key(64, "Number of channels of the first stage of a ResNet", ge=1, le=512)
     start: Literal["kaiming", "authors"] = _key(
         "kaiming",
         "Initial first layer of a ResNet for images that are not RGB: kaiming, as in the other "
@@ -177,7 +178,7 @@ class EncoderConfig(_Section):
         "Pretrained weights: a file (.safetensors, .pth), imagenet, hub:OWNER/REPO, or none; null "
         "for the model's own with EfficientNet, timm: and hub:, else none",
     )
-    dim: int = _key(512, "Embedding size of the projector", ge=1)
+    dim: int = _key(512, "Embedding size of the projector", ge=1, le=_LARGEST_LAYER)
     mean: list[float] | None = _key(
         None, "Mean per channel of pixels between 0 and 1; null for that of the weights"
     )
@@ -226,7 +227,10 @@ class AggregateConfig(_Section):
     )
     heads: int = _key(8, "Number of attention heads", ge=1)
     inner: int | None = _key(
-        None, "Hidden size of the transformer's MLP; null for 4 x embedding size", ge=1
+        None,
+        "Hidden size of the transformer's MLP; null for 4 x embedding size",
+        ge=1,
+        le=4 * _LARGEST_LAYER,
     )
     start: Literal["xavier", "authors"] = _key(
         "xavier",
@@ -235,7 +239,7 @@ class AggregateConfig(_Section):
     dropout: float = _key(0.1, "Dropout of the transformer", ge=0, lt=1)
     attention_dropout: float = _key(0.1, "Dropout of the attention weights", ge=0, lt=1)
     position: bool = _key(False, "Add an encoding of the position of a patch in the image")
-    hidden: int = _key(128, "Number of hidden units of gated attention", ge=1)
+    hidden: int = _key(128, "Number of hidden units of gated attention", ge=1, le=_LARGEST_LAYER)
     head: list[_Size] = _key([], "Sizes of the hidden layers of the task heads")
 
 

@@ -12,9 +12,10 @@ from rich.console import Console
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from ips.config import Config
 from ips.config_io import parse_config, read_yaml
 from ips.errors import ConfigError, IPSError, RunError
-from ips.models import LOADS, IPSNet
+from ips.models import LOADS, IPSNet, Net
 from ips.training import build_data, build_model, evaluate, load_model, resolve, train
 from ips.training.data import set_epoch
 from ips.training.module import Learner, read_batch
@@ -294,9 +295,15 @@ class TestBadRunFolders:
             with pytest.raises(RunError, match=r"model\.safetensors: damaged"):
                 load_model(tmp_path)
 
-    def test_too_large_for_any_memory(self) -> None:
+    def test_too_large_for_the_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(config: Config) -> Net:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+        monkeypatch.setattr("ips.training.model._build", fail)
         with pytest.raises(ConfigError, match="does not fit into memory"):
-            build_model(tiny("encoder.width=100000000", "encoder.inputs=1"))
+            build_model(tiny())
+        with pytest.raises(ConfigError, match=r"encoder\.width"):
+            tiny("encoder.width=100000000")
 
 
 def metrics(run: Path) -> list[dict[str, str]]:

@@ -29,7 +29,9 @@ def pretrain(
         str, Option(help="Encoder to train: resnet18, resnet50 or thin-resnet")
     ] = "resnet50",
     stages: Annotated[int, Option(min=1, max=4, help="Number of encoder stages")] = 4,
-    width: Annotated[int, Option(min=1, help="Number of channels of the first encoder stage")] = 64,
+    width: Annotated[
+        int, Option(min=1, max=512, help="Number of channels of the first encoder stage")
+    ] = 64,
     patch_size: TrainPatchSize = None,
     level: Level = None,
     mpp: Mpp = None,
