@@ -202,7 +202,11 @@ def families() -> list[Family]:
         ),
         Family(
             "config",
-            (Seed("table", "my.yaml", _yaml(CONFIG), _read_config, table, tuple(CONFIG)),),
+            (
+                Seed(
+                    "table", "my.yaml", _yaml(CONFIG), _read_config, table, (*CONFIG, "labels.csv")
+                ),
+            ),
             *(edit_yaml, TEXT, TEXT),
         ),
         Family(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -54,7 +54,7 @@ def read(path: Path) -> Reading:
         case "fail":
             raise KeyError(rest)
         case "crash":
-            os.kill(os.getpid(), signal.SIGSEGV)
+            ctypes.string_at(0)
         case "loop":
             while True:
                 pass

@@ -163,10 +163,13 @@ def _sentence(error: ValidationError) -> str:
             known = list(section.model_fields)
             near = difflib.get_close_matches(path[-1], known, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(known)}"
-            return f"unknown key {key!r}: {hint}"
+            return f"unknown key {shown(key)}: {hint}"
         case "missing":
             help = section.model_fields[field].description or "see `ips recipes show`"
             return f"key {key!r} is missing: {_decapitalised(help)}"
+        case "union_tag_invalid":
+            tag, known = first["ctx"]["tag"], first["ctx"]["expected_tags"]
+            return f"{key}.kind={shown(tag)}: expected one of {known}"
         case "value_error":
             return f"{key + ': ' if key else ''}{first['ctx']['error']}"
         case _:

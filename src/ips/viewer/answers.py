@@ -99,7 +99,7 @@ class Answer:
             metadata = file.metadata() or {}
             if metadata.get("crc32") != _checksum_of_numbers(metadata):
                 raise ValueError("its numbers do not have the checksum that was stored with them")
-            return cls(
+            answer = cls(
                 patches=int(metadata["patches"]),
                 extent=int(metadata["extent"]),
                 probabilities=probabilities,
@@ -110,6 +110,18 @@ class Answer:
                 attention=_stored(file, "attention"),
                 classes=_stored(file, "classes") if "classes" in list(file.keys()) else None,
             )
+        answer._check_shapes()
+        return answer
+
+    def _check_shapes(self) -> None:
+        K, rows = len(self.kept), len(self.probabilities) + 1
+        shapes = [self.kept.shape, self.attention.shape, self.maps.shape[:1], (self.maps.ndim,)]
+        expected: list[tuple[int, ...]] = [(K, 2), (rows, K), (rows,), (3,)]
+        if self.classes is not None:
+            shapes.append(self.classes.shape)
+            expected.append((K,))
+        if shapes != expected:
+            raise ValueError(f"its arrays have the shapes {shapes}, not {expected}")
 
 
 def cache_name(predictor: Predictor, image: Path) -> str:

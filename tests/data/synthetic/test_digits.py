@@ -154,7 +154,7 @@ IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
         (IMAGES, idx(np.zeros((30, 28, 28)))[:-1], "has 23519 bytes, expected 23520"),
         (IMAGES, idx(np.zeros((30, 28, 28))) + b"\0", "has 23521 bytes, expected 23520"),
         (IMAGES, idx(np.zeros((30, 32, 32))), r"holds items of \(32, 32\), not \(28, 28\)"),
-        (LABELS, idx(np.zeros(29)), "30 images but 29 labels"),
+        (LABELS, idx(np.zeros(29)), "29 labels for the 30 images"),
         (LABELS, idx(np.full(30, 10)), "label 10 is not a digit"),
     ],
 )

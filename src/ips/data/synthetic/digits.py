@@ -110,13 +110,13 @@ def _from_idx(folder: Path) -> Digits:
         classes = _read_idx(folder, f"{stem}-labels-idx1-ubyte", ())
         if len(pictures) != len(classes):
             raise DataError(
-                f"{folder}: {stem} has {len(pictures)} images but {len(classes)} labels: "
-                "put both files of one download there"
+                f"{_idx_path(folder, f'{stem}-labels-idx1-ubyte')}: {len(classes)} labels for the "
+                f"{len(pictures)} images beside it: put both files of one download there"
             )
         if np.any(classes >= CLASSES):
             raise DataError(
-                f"{folder / stem}-labels-idx1-ubyte: label {classes.max()} is not a digit: "
-                "put MNIST's own files there"
+                f"{_idx_path(folder, f'{stem}-labels-idx1-ubyte')}: label {classes.max()} is not a "
+                "digit: put MNIST's own files there"
             )
         parts.append((pictures, classes.astype(np.int64)))
     images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
@@ -124,18 +124,23 @@ def _from_idx(folder: Path) -> Digits:
     return Digits(images, labels, train, test)
 
 
+def _idx_path(folder: Path, name: str) -> Path:
+    """The file, plain if there is one, otherwise with ``.gz``."""
+    plain = folder / name
+    return plain if plain.exists() else folder / f"{name}.gz"
+
+
 def _read_idx(folder: Path, name: str, item: tuple[int, ...]) -> Pixels:
     """Read an IDX file: magic number, sizes as big-endian integers, then the bytes."""
-    plain, packed = folder / name, folder / f"{name}.gz"
-    path = plain if plain.exists() else packed
+    path = _idx_path(folder, name)
     again = f"delete it and fetch it again with 'ips data mnist {folder}'"
     try:
-        with plain.open("rb") if path is plain else gzip.open(packed) as file:
+        with path.open("rb") if path.suffix != ".gz" else gzip.open(path) as file:
             data = file.read(_MAX_BYTES)
     except FileNotFoundError:
         raise DataError(
-            f"{plain} is missing: fetch MNIST with 'ips data mnist {folder}', or copy its four "
-            "files there, plain or with .gz"
+            f"{folder / name} is missing: fetch MNIST with 'ips data mnist {folder}', or copy its "
+            "four files there, plain or with .gz"
         ) from None
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read {because(error, remedy=again)}") from None

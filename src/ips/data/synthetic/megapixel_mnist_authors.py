@@ -24,7 +24,7 @@ from ips.data.object_arrays import read_objects
 from ips.data.seeded import SeededDataset
 from ips.data.split import Split, check_split
 from ips.data.synthetic.digits import CLASSES
-from ips.errors import DataError, because, shown
+from ips.errors import DataError, PatchError, because, shown
 from ips.images.array import WholeImage
 from ips.images.image import Pixels
 from ips.patches.image import Edge, Grid, ImagePatches
@@ -86,9 +86,13 @@ class AuthorsMegapixelMNIST(SeededDataset[tuple[ImagePatches, dict[str, Tensor]]
         edge: Edge = "drop",
     ) -> None:
         check_split(split)
-        self.size = _read_size(Path(folder) / "parameters.json")
+        parameters = Path(folder) / "parameters.json"
+        self.size = _read_size(parameters)
         width, height = self.size
-        Grid(width, height, patch=patch_size, stride=stride, edge=edge)  # report errors early
+        try:
+            Grid(width, height, patch=patch_size, stride=stride, edge=edge)  # report errors early
+        except PatchError as error:
+            raise PatchError(f"{parameters}: {error}") from None
         self.patch_size, self.stride, self.edge = patch_size, stride, edge
         path = Path(folder) / f"{split}.npy"
         try:
