@@ -136,6 +136,7 @@ def _read_all(
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(null, stream)
+        faulthandler.disable()  # a library may have replaced its handlers since it was enabled
         faulthandler.enable(stack)
         for limit in (signal.SIGPROF, signal.SIGALRM):
             faulthandler.register(limit, stack, chain=True)

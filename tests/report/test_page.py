@@ -240,7 +240,7 @@ def test_a_missing_log_is_allowed_and_a_broken_log_is_an_error(tmp_path: Path) -
     write_page(tmp_path / "report.html", bare)
     assert "no log of the training" in read_page(tmp_path / "report.html").text
     bare.log.write_text("epoch,loss,seconds\n1,high,2\n")
-    with pytest.raises(RunError, match=r"metrics\.csv: contains a value that is not a number"):
+    with pytest.raises(RunError, match=r"metrics\.csv: a value is not a number"):
         write_page(tmp_path / "report.html", bare)
     bare.log.write_text("epoch,seconds\n1,2\n")
     with pytest.raises(RunError, match=r"metrics\.csv: has no column loss"):
