@@ -279,7 +279,7 @@ class TestModelFiles:
         path = tmp_path / "model.safetensors"
         write_weights(path, {"a": torch.zeros(3)}, config={"keep": 25})
         assert read_weights(path)[1] == {"config": '{"keep": 25}'}
-        path.write_bytes(path.read_bytes().replace(b": 25}", b": 26}"))
+        path.write_bytes(path.read_bytes().replace(b": 25,", b": 26,"))
         with pytest.raises(Exception, match="its content does not fit its checksum"):
             read_weights(path)
 
@@ -296,3 +296,11 @@ def test_the_error_of_a_full_disk_is_the_systems(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="No space left on device"):
         write({"a": torch.zeros(1000)}, Full())
+
+
+def test_equal_models_are_equal_files(tmp_path: Path) -> None:
+    state = {"a": torch.arange(3.0), "b": torch.zeros(2, 2)}
+    for number in range(8):  # safetensors would write several entries of a header in random order
+        write_weights(tmp_path / f"{number}.safetensors", state, config={"x": 1.5, "y": "é"})
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+    assert read_weights(tmp_path / "0.safetensors")[1] == {"config": '{"x": 1.5, "y": "\\u00e9"}'}

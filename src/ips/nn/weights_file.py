@@ -19,10 +19,14 @@ _CHECKSUM = "sha256"
 
 
 def write_weights(path: Path, state: Mapping[str, Tensor], *, config: Mapping[str, Any]) -> None:
-    """Write the tensors of a state dict atomically, with ``config`` as JSON in the header."""
+    """Write the tensors of a state dict atomically, with ``config`` as JSON in the header.
+
+    The checksum is part of that JSON, because safetensors writes several entries in random order,
+    and equal models should be equal files.
+    """
     tensors = {name: t.detach().cpu().contiguous() for name, t in state.items()}
-    header = {"config": json.dumps(config)}
-    content = save(tensors, metadata=header | {_CHECKSUM: _digest(tensors, header)})
+    checksum = _digest(tensors, {"config": json.dumps(config)})
+    content = save(tensors, metadata={"config": json.dumps({**config, _CHECKSUM: checksum})})
     with atomic_write(path) as stream:
         stream.write(content)
 
@@ -35,10 +39,21 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     with safe_open(path, framework="pt") as file:
         header = dict(file.metadata() or {})
     tensors = load_file(path)
-    checksum = header.pop(_CHECKSUM, None)
+    checksum = _take_checksum(header)
     if checksum is not None and checksum != _digest(tensors, header):
         raise SafetensorError("its content does not fit its checksum")
     return tensors, header
+
+
+def _take_checksum(header: dict[str, str]) -> str | None:
+    """Remove the checksum from the config in ``header``; None if there is none."""
+    try:
+        config = json.loads(header.get("config", ""))
+        checksum = str(config.pop(_CHECKSUM))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    header["config"] = json.dumps(config)
+    return checksum
 
 
 def _digest(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> str:
