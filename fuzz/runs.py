@@ -81,22 +81,26 @@ def run_folder() -> dict[str, bytes]:
 
 
 def _made_in_child(make: Callable[[Path], Any]) -> dict[str, bytes]:
-    """The files that ``make`` writes to a folder; threads of its libraries end with the child."""
-    with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
-        folder = Path(name)
-        pid = os.fork()
-        if pid == 0:
-            try:
-                make(folder)
-                os._exit(0)
-            except BaseException:
-                sys.excepthook(*sys.exc_info())
-            finally:
-                os._exit(1)
-        if os.waitpid(pid, 0)[1]:
-            raise RuntimeError("the run to corrupt could not be made")
-        files = [path for path in folder.rglob("*") if path.is_file()]
-        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+    """The files that ``make`` writes to a folder; threads of its libraries end with the child.
+
+    A fork that finds a thread of a library at work can fail, so there are three attempts.
+    """
+    for _ in range(3):
+        with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
+            folder = Path(name)
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    make(folder)
+                    os._exit(0)
+                except BaseException:
+                    sys.excepthook(*sys.exc_info())
+                finally:
+                    os._exit(1)
+            if not os.waitpid(pid, 0)[1]:
+                files = [path for path in folder.rglob("*") if path.is_file()]
+                return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+    raise RuntimeError("the run to corrupt could not be made")
 
 
 def _read_model(path: Path) -> Reading:
