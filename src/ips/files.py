@@ -1,4 +1,4 @@
-"""Write files atomically, list the files of a folder, fingerprint a file for caches."""
+"""Write files atomically, list those of a folder, fingerprint them, split their addresses."""
 
 from __future__ import annotations
 
@@ -116,6 +116,16 @@ def list_files(paths: Iterable[Path], *, accept: Callable[[Path], bool]) -> list
         inside = (entry for entry in path.iterdir() if not entry.name.startswith("."))
         found += sorted(entry for entry in inside if accept(entry))
     return found
+
+
+def split_address(path: str | Path) -> tuple[Path, str | None]:
+    """Split ``file.h5::group`` into file and group; the group may be None.
+
+    >>> split_address("train.h5::normal_001")[1]
+    'normal_001'
+    """
+    file, _, group = str(path).partition("::")
+    return Path(file), group or None
 
 
 def fingerprint(path: Path, *facts: object) -> str:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ips.config import Config
+from ips.config_io import parse_config
+from ips.errors import ConfigError
 from ips.explain import Explanation
 from ips.explain.maps import attention_from_logits, attention_from_prediction
-from ips.files import fingerprint
-from ips.images import Image
+from ips.files import fingerprint, split_address
 from ips.models import Net, Prediction, ScoreTable
-from ips.patches import PatchSource, sampled
-from ips.patches.features import split_address
+from ips.nn import Head
+from ips.nn.weights_file import checksum
+from ips.patches import ImageLike, PatchSource, sampled
 from ips.scores import ScoreFile
 from ips.tasks import Task, build_tasks
 from ips.training import RunFolder, load_model, open_source
@@ -34,7 +37,7 @@ class Predictor:
         net: trained model.
         config: configuration that it was trained with.
         run: run folder, where the scores of an interrupted prediction are stored.
-        model_fingerprint: fingerprint of the model file; without it nothing is stored.
+        model_fingerprint: fingerprint of the weights; without it nothing is stored.
     """
 
     def __init__(
@@ -51,15 +54,76 @@ class Predictor:
         self._run = run if model_fingerprint is not None else None
         self._model_fingerprint = model_fingerprint
 
-    def open(self, image: str | Path | Image) -> PatchSource:
-        """Open an image as the patches that the model chooses from, as in training."""
+    @classmethod
+    def from_net(
+        cls,
+        net: Net,
+        *,
+        tasks: Mapping[str, Sequence[str] | Mapping[str, Any]],
+        patches: Mapping[str, Any],
+        seed: int = 0,
+    ) -> Predictor:
+        """A predictor for a network that was trained in a loop of your own.
+
+        Make another one after further training, because caches recognise a network by its weights.
+
+        ::
+
+            ips.Predictor.from_net(net, tasks={"grade": ["low", "high"]}, patches={"size": 64})
+
+        Args:
+            net: the network.
+            tasks: class names of each task, in the order of its logits. The settings of a task that
+                is not multiclass are given as in a config:
+                ``{"kind": "binary", "names": ["normal", "tumor"]}``.
+            patches: patch settings as in a config.
+            seed: random seed of the order in which patches are visited.
+        """
+        readout = None if net.readout is None else net.readout.task
+        values = {
+            "tasks": {name: _task_settings(task) for name, task in tasks.items()},
+            "patches": dict(patches),
+            "train": {"seed": seed},
+            "readout": readout,
+        }
+        config = parse_config(values, source="Predictor.from_net")
+        if set(config.tasks) != set(net.tasks):
+            raise ConfigError(
+                f"Predictor.from_net: tasks {', '.join(config.tasks)}, but the network has "
+                f"{', '.join(net.tasks)}: give class names for these"
+            )
+        for name, head in zip(net.tasks, net.heads, strict=True):
+            expected = build_tasks(config.tasks)[name].outputs
+            assert isinstance(head, Head)
+            outputs = head[-1].out_features
+            if outputs != expected:
+                raise ConfigError(
+                    f"Predictor.from_net: task {name} needs {expected} logits, but its head has "
+                    f"{outputs}: name as many classes as the network has"
+                )
+        return cls(net, config, model_fingerprint=checksum(net.state_dict()))
+
+    def __repr__(self) -> str:
+        tasks = ", ".join(
+            f"{name} ({', '.join(task.class_names[:3])}{', …' * (len(task.class_names) > 3)})"
+            for name, task in self.tasks.items()
+        )
+        where = "" if self._run is None else f" {self._run}"
+        net, size = type(self.net).__name__, self.config.patches.size
+        return f"<Predictor{where}: {net} for {tasks}; patches of {size} px>"
+
+    def open(self, image: ImageLike) -> PatchSource:
+        """Open an image as the patches that the model chooses from, as in training.
+
+        ``image`` is a file or pixels in memory, see `ips.open_patches`.
+        """
         source = open_source(image, self.config.patches)
         source = sampled(source, self.config.patches.sample, seed=self.config.train.seed)
         return self.net.own_patches(source)
 
     def predict(
         self,
-        image: str | Path | PatchSource,
+        image: ImageLike | PatchSource,
         *,
         source: PatchSource | None = None,
         progress: Progress | None = None,
@@ -69,13 +133,13 @@ class Predictor:
         An interrupted prediction of a large file resumes when the same file is predicted again.
 
         Args:
-            image: image file, or its patches.
+            image: image file, array, image of Pillow or tensor, see `ips.open_patches`; or patches.
             source: patches of the image file, if they are open already.
             progress: callback that receives the number of patches scored so far, and that of all
                 patches; the first call is made before any patch is scored.
         """
         if source is None:
-            source = self.open(image) if isinstance(image, str | Path) else image
+            source = image if isinstance(image, PatchSource) else self.open(image)
         source = self.net.own_patches(source)
         table = self.net.empty_table(source)
         if self._run is not None and len(source) >= _LARGE and isinstance(image, str | Path):
@@ -147,6 +211,15 @@ class Predictor:
         spec = self.tasks[task]
         return _chosen(spec, spec.decide(spec.class_probabilities(probabilities)))
 
+    def answers(self, prediction: Prediction) -> dict[str, str | list[str]]:
+        """The predicted class of each task; a list of names for a multilabel task."""
+        return {task: self.answer(task, p) for task, p in prediction.probabilities.items()}
+
+    def label_name(self, task: str, label: Tensor) -> str | list[str]:
+        """Name of a label as `answer` words it."""
+        spec = self.tasks[task]
+        return _chosen(spec, spec.one_hot(label))
+
     def class_probabilities(self, task: str, probabilities: Tensor) -> dict[str, float]:
         """Probability of each class, by name."""
         spec = self.tasks[task]
@@ -160,10 +233,19 @@ class Predictor:
             predicted = _join(self.answer(name, probabilities))
             parts.append(f"{name} {predicted}")
             if labels is not None:
-                task = self.tasks[name]
-                truth = _join(_chosen(task, task.one_hot(labels[name])))
+                truth = _join(self.label_name(name, labels[name]))
                 parts[-1] += " (correct)" if predicted == truth else f" (true: {truth})"
         return f"{prediction.name}: {', '.join(parts)}"
+
+
+def _task_settings(task: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a task; class names alone are those of a multiclass task."""
+    settings: dict[str, Any] = {"names": list(task)}
+    if isinstance(task, Mapping):
+        settings = dict(task)
+    if settings.get("names") is not None:
+        settings.setdefault("classes", len(settings["names"]))
+    return settings
 
 
 def _chosen(task: Task, chosen: Tensor) -> str | list[str]:

@@ -1,4 +1,4 @@
-"""The progress bar of long-running commands."""
+"""The progress of long-running commands: a bar, or lines where the bar is not visible."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -36,3 +37,34 @@ def progress_bar(console: Console | None, *, transient: bool = False) -> Progres
         console=console or Console(quiet=True),
         transient=transient,
     )
+
+
+def advance(progress: Progress, line: TaskID) -> None:
+    """Advance a bar by one step; where it is not visible, print a line after every tenth."""
+    progress.advance(line)
+    task = next(task for task in progress.tasks if task.id == line)
+    done, total = int(task.completed), int(task.total or 0)
+    if total and 10 * done // total > 10 * (done - 1) // total:
+        left = time_left((task.elapsed or 0.0) / done * (total - done))
+        print_without_terminal(progress, f"{task.description}: {done:,} of {total:,}{left}")
+
+
+def time_left(seconds: float) -> str:
+    """The end of a line of progress; nothing at the end of the work.
+
+    >>> time_left(75.2), time_left(0)
+    (', 1 min 15 s left', '')
+    """
+    return f", {duration(seconds)} left" if seconds else ""
+
+
+def duration(seconds: float) -> str:
+    """Seconds in readable units.
+
+    >>> duration(3.21), duration(75), duration(7384)
+    ('3.2 s', '1 min 15 s', '2 h 3 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

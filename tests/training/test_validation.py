@@ -113,6 +113,7 @@ def test_a_log_file_gets_a_line_per_epoch(tmp_path: Path) -> None:
     assert [line.split(":")[0] for line in lines] == ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
     score = float(metrics(tmp_path)[-1]["validation_majority"])
     assert f"validation_majority {score:.3f}" in lines[-1]
+    assert [line.endswith(" left") for line in lines] == [True, True, False]
 
 
 def test_a_terminal_gets_no_such_line(tmp_path: Path) -> None:

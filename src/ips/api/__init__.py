@@ -21,7 +21,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ips.api.inference import ExplainedImage, ImagePrediction, explain, predict, view
+from ips.api.inference import (
+    ExplainedImage,
+    ImagePrediction,
+    PredictionTable,
+    explain,
+    predict,
+    predict_csv,
+    view,
+)
 from ips.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,6 +38,7 @@ if TYPE_CHECKING:
     from ips.bench.memory import bench_memory
     from ips.bench.read import bench_read
     from ips.bench.speed import bench_selection, bench_step
+    from ips.config import Config
     from ips.experiments import ExperimentResult
     from ips.pretraining.train import pretrain
     from ips.report import write_run_report as report
@@ -44,6 +53,7 @@ __all__ = [
     "ExperimentResult",
     "ExplainedImage",
     "ImagePrediction",
+    "PredictionTable",
     "bench_memory",
     "bench_read",
     "bench_selection",
@@ -55,6 +65,7 @@ __all__ = [
     "feature_status",
     "find_tissue",
     "predict",
+    "predict_csv",
     "pretrain",
     "report",
     "train",
@@ -107,17 +118,15 @@ def train(
         resume: continue the run in the run folder, if there is one.
         on_scores: callback that receives the scores before the figures are drawn.
     """
-    from ips.config_io import parse_config
+    config = _read_config(str(recipe), scale, settings)
+    # after the config, so that a mistake in it is reported at once
     from ips.explain.figures.gallery import TopPatches
-    from ips.recipes import fit_warmup, read_recipe
     from ips.report.figures import draw_run, snapshot_writer, top_patch_collector
     from ips.tasks import build_tasks
     from ips.training import RunFolder, build_data
     from ips.training import run as training
 
     folder = Path(run)
-    values = read_recipe(str(recipe), scale=scale, settings=settings)
-    config = fit_warmup(parse_config(values, source=str(recipe)), settings)
     with RunFolder(folder).lock():
         data = build_data(config)
         watch = snapshot_writer(folder, data, build_tasks(config.tasks))
@@ -132,6 +141,20 @@ def train(
             on_scores(evaluation)
         draw_run(folder, model, data, top)
     return evaluation
+
+
+def _read_config(recipe: str, scale: Scale | None, settings: Sequence[str]) -> Config:
+    """Read a config, and check what can be checked without importing torch."""
+    from ips.config import TableConfig
+    from ips.config_io import parse_config
+    from ips.data.table import check_columns
+    from ips.recipes import fit_warmup, read_recipe
+
+    values = read_recipe(recipe, scale=scale, settings=settings)
+    config = fit_warmup(parse_config(values, source=recipe), settings)
+    if isinstance(data := config.data, TableConfig):
+        check_columns(data.csv, path=data.path, tasks=list(config.tasks), group=data.group)
+    return config
 
 
 def extract_features(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from ips.locks import lock_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
     from ips.explain import Explanation
     from ips.predictor import Predictor
@@ -27,25 +28,30 @@ class ImagePrediction:
     """Prediction for one image.
 
     Attributes:
-        image: path of the image, as it was given.
+        image: path of the image.
         answers: predicted class of each task; a list of classes for a multilabel task.
         explanation: probabilities, kept patches, and the attention of all patches.
+        truth: correct answers, as far as labels are given.
     """
 
     image: str
     answers: dict[str, str | list[str]]
     explanation: Explanation
+    truth: Mapping[str, str | list[str]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """The prediction as plain values for JSON, patches with the most attention first."""
         explanation = self.explanation
         kept = zip(explanation.indices, explanation.coords, explanation.attention, strict=True)
+        tasks: dict[str, dict[str, Any]] = {}
+        for task, answer in self.answers.items():
+            probabilities = explanation.class_probabilities[task]
+            tasks[task] = {"answer": answer, "probabilities": probabilities}
+            if task in self.truth:
+                tasks[task] |= {"truth": self.truth[task], "right": self.truth[task] == answer}
         return {
             "image": self.image,
-            "tasks": {
-                task: {"answer": answer, "probabilities": explanation.class_probabilities[task]}
-                for task, answer in self.answers.items()
-            },
+            "tasks": tasks,
             "patches": explanation.patches,
             "patch_size": explanation.extent,
             "kept": [
@@ -56,9 +62,10 @@ class ImagePrediction:
 
 
 def predict(
-    run: AnyPath,
+    run: AnyPath | Predictor,
     images: Sequence[AnyPath],
     *,
+    labels: AnyPath | None = None,
     figures: AnyPath | None = None,
     console: Console | None = None,
     on_error: OnError | None = None,
@@ -66,32 +73,95 @@ def predict(
     """Predict images one after the other with a trained model.
 
     Args:
-        run: run folder of a trained model.
-        images: image files, slides or feature files.
+        run: run folder of a trained model, or a predictor.
+        images: image files, slides or feature files, folders of them, and CSVs with their paths.
+        labels: CSV with the paths or file names of images and the correct answers.
         figures: folder for a figure of each image's attention.
         on_error: callback that receives the error of an image that cannot be read; the other
             images are still predicted. By default the error is raised.
     """
-    from ips.explain.export import output_stems
-    from ips.explain.figures.attention import draw_attention
-    from ips.predictor import load
+    from ips.inputs import find_images
 
-    predictor, names = load(run), [str(image) for image in images]
-    targets: Sequence[Path | None] = [None] * len(names)
-    with ExitStack() as stack:
-        if figures is not None:
-            folder = Path(figures)
-            stems = output_stems(names, folder=folder, endings=[".png"], base="-attention")
-            targets = [folder / f"{stem}.png" for stem in stems]
-            stack.enter_context(_locked(folder, "--figures"))
-        for name, target in zip(names, targets, strict=True):
+    predictor = _load(run)
+    names = find_images(images, predictor.config)
+    truth = {} if labels is None else _truth(predictor, labels, names)
+    with _figure_files(names, figures) as targets:
+        for name, found in _predict_all(predictor, names, targets, console):
             with _errors_to(on_error):
-                explanation = _predict_with_progress(predictor, name, console)
-                if target is not None:
-                    draw_attention(target, [explanation])
-                probabilities = explanation.probabilities
-                answers = {task: predictor.answer(task, p) for task, p in probabilities.items()}
-                yield ImagePrediction(name, answers, explanation)
+                if isinstance(found, IPSError):
+                    raise found
+                yield ImagePrediction(name, predictor.answers(found), found, truth.get(name, {}))
+
+
+@dataclass(frozen=True)
+class PredictionTable:
+    """A CSV with a row for each image.
+
+    Attributes:
+        path: the file; see `ips.prediction_file` for its columns.
+        images: number of images.
+        reused: number of images that the file had already.
+        failed: number of images that could not be predicted.
+        right: for each task, the number of right answers, and that of images with a label.
+    """
+
+    path: Path
+    images: int
+    reused: int
+    failed: int
+    right: dict[str, tuple[int, int]]
+
+
+def predict_csv(
+    run: AnyPath | Predictor,
+    images: Sequence[AnyPath],
+    *,
+    csv: AnyPath,
+    labels: AnyPath | None = None,
+    figures: AnyPath | None = None,
+    console: Console | None = None,
+    on_error: OnError | None = None,
+) -> PredictionTable:
+    """Predict images into a CSV, a row for each; images that it has already are not predicted.
+
+    The file is whole at any time. An image that cannot be read gets a row with the error, and is
+    tried again by the next call.
+
+    Args:
+        run, images, labels, figures: see `predict`.
+        csv: the file.
+        on_error: callback that receives the error of an image, in addition to its row.
+    """
+    from ips.inputs import find_images
+    from ips.prediction_file import PredictionFile
+
+    predictor, path = _load(run), Path(csv)
+    names = find_images(images, predictor.config)
+    truth = None if labels is None else _truth(predictor, labels, names)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = PredictionFile(path, names, predictor.tasks, truth=truth)
+    failed = 0
+    with _figure_files(names, figures) as targets:
+        keys = {name: _fingerprint(predictor, name) for name in names}
+        todo = {
+            name: key
+            for name, key in keys.items()
+            if not table.is_done(name, key) or (name in targets and not targets[name].is_file())
+        }
+        try:
+            for name, found in _predict_all(predictor, todo, targets, console):
+                if isinstance(found, IPSError):
+                    failed += 1
+                    table.add_error(name, found)
+                    if on_error is not None:
+                        on_error(found)
+                else:
+                    answers = predictor.answers(found)
+                    table.add(name, found, answers=answers, fingerprint=todo[name])
+                    found.source.close()
+        finally:  # also the rows before Ctrl-C
+            table.write()
+    return PredictionTable(path, len(names), len(names) - len(todo), failed, table.counts())
 
 
 @dataclass(frozen=True)
@@ -116,7 +186,7 @@ class ExplainedImage:
 
 
 def explain(
-    run: AnyPath,
+    run: AnyPath | Predictor,
     images: Sequence[AnyPath],
     *,
     out: AnyPath,
@@ -138,14 +208,14 @@ def explain(
         The files of each image: overlay, gallery, patch classes, CSV, GeoJSON and TIFF.
     """
     from ips.explain.export import ENDINGS, omissions, output_stems, write_explanation
-    from ips.predictor import load
+    from ips.inputs import find_images
     from ips.progress import progress_bar
 
-    predictor = load(run)
+    predictor = _load(run)
     if task is not None and task not in predictor.config.tasks:
         known = ", ".join(predictor.config.tasks)
         raise ConfigError(f"--task {task}: the model has no such task: choose one of {known}")
-    names, out = [str(image) for image in images], Path(out)
+    names, out = find_images(images, predictor.config), Path(out)
     stems = output_stems(names, folder=out)
     with _locked(out, "--out"):
         for name, stem in zip(names, stems, strict=True):
@@ -170,7 +240,7 @@ def explain(
 
 
 def view(
-    run: AnyPath,
+    run: AnyPath | Predictor,
     images: Sequence[AnyPath],
     *,
     annotations: AnyPath | None = None,
@@ -180,14 +250,13 @@ def view(
     """Serve the viewer, a page for the browser, until interrupted with Ctrl-C.
 
     Args:
-        run: run folder of a trained model.
+        run: run folder of a trained model, or a predictor.
         images: image files, or folders of images.
         annotations: GeoJSON or ASAP XML file, or folder of files named like the images; by default
             files beside the images.
         port: port of the page; 0 picks a free one.
         on_ready: callback that receives the address of the page; printed by default.
     """
-    from ips.predictor import load
     from ips.viewer import Library, find_images, serve
 
     outlines = None if annotations is None else Path(annotations)
@@ -199,8 +268,41 @@ def view(
             f"--annotations {outlines}: one file for {len(paths)} images: give a folder of files "
             "named like the images"
         )
-    library = Library(load(run), Path(run), paths, annotations=outlines)
+    folder = Path(run) if isinstance(run, str | Path) else None
+    library = Library(_load(run), folder, paths, annotations=outlines)
     serve(library, port=port, on_ready=on_ready)
+
+
+def _load(run: AnyPath | Predictor) -> Predictor:
+    from ips.predictor import load
+
+    return load(run) if isinstance(run, str | Path) else run
+
+
+def _predict_all(
+    predictor: Predictor,
+    names: Iterable[str],
+    figures: Mapping[str, Path],
+    console: Console | None,
+) -> Iterator[tuple[str, Explanation | IPSError]]:
+    """Predict images, and draw their figures; an image that cannot be read yields its error."""
+    from ips.explain.figures.attention import draw_attention
+    from ips.progress import advance, progress_bar
+
+    names = list(names)
+    with progress_bar(console, transient=True) as bar:
+        images = bar.add_task("images", total=len(names), note="", visible=len(names) > 1)
+        for name in names:
+            found: Explanation | IPSError
+            try:
+                found = _predict(predictor, name, bar)
+                if name in figures:
+                    draw_attention(figures[name], [found])
+            except IPSError as error:
+                found = error
+            yield name, found
+            if len(names) > 1:
+                advance(bar, images)
 
 
 def _predict_with_progress(
@@ -209,18 +311,59 @@ def _predict_with_progress(
     from ips.progress import progress_bar
 
     with progress_bar(console, transient=True) as bar:
-        line = bar.add_task(Path(image).name, total=None, note="patches")
-        try:
-            return predictor.predict(
-                image, progress=lambda done, total: bar.update(line, completed=done, total=total)
-            )
-        except KeyboardInterrupt:
-            kept = predictor.partial_scores(image)
-            if kept is None:
-                raise
-            raise KeyboardInterrupt(
-                f"the scores so far are in {kept.parent}: run the same command again to continue"
-            ) from None
+        return _predict(predictor, image, bar)
+
+
+def _predict(predictor: Predictor, image: str, bar: Progress) -> Explanation:
+    """Predict an image, with a line in ``bar`` meanwhile."""
+    line = bar.add_task(Path(image).name, total=None, note="patches")
+    try:
+        return predictor.predict(
+            image, progress=lambda done, total: bar.update(line, completed=done, total=total)
+        )
+    except KeyboardInterrupt:
+        kept = predictor.partial_scores(image)
+        if kept is None:
+            raise
+        raise KeyboardInterrupt(
+            f"the scores so far are in {kept.parent}: run the same command again to continue"
+        ) from None
+    finally:
+        bar.remove_task(line)
+
+
+def _truth(
+    predictor: Predictor, labels: AnyPath, names: Sequence[str]
+) -> dict[str, dict[str, str | list[str]]]:
+    """Correct answers of the images that have labels, by image and task."""
+    from ips.inputs import read_labels
+
+    return {
+        name: {task: predictor.label_name(task, label) for task, label in found.items()}
+        for name, found in read_labels(labels, names, predictor.config).items()
+    }
+
+
+def _fingerprint(predictor: Predictor, name: str) -> str:
+    """The fingerprint of an image; empty if the file cannot be found."""
+    try:
+        return predictor.fingerprint(Path(name))
+    except OSError:
+        return ""
+
+
+@contextmanager
+def _figure_files(names: Sequence[str], folder: AnyPath | None) -> Iterator[dict[str, Path]]:
+    """Paths of the figures of images in a folder, which is locked; none without a folder."""
+    if folder is None:
+        yield {}
+        return
+    from ips.explain.export import output_stems
+
+    folder = Path(folder)
+    stems = output_stems(names, folder=folder, endings=[".png"], base="-attention")
+    with _locked(folder, "--figures"):
+        yield {name: folder / f"{stem}.png" for name, stem in zip(names, stems, strict=True)}
 
 
 @contextmanager

@@ -15,7 +15,11 @@ Recipe = Annotated[
 ]
 RunFolder = Annotated[Path, Argument(metavar="RUN", help="Run folder of a trained model")]
 Images = Annotated[
-    list[str], Argument(metavar="IMAGE", help="Image files, slides or feature files")
+    list[str],
+    Argument(
+        metavar="IMAGE",
+        help="Image files, slides or feature files, folders of them, or a CSV with their paths",
+    ),
 ]
 Slides = Annotated[list[Path], Argument(metavar="SLIDE", help="Slide files, or folders of slides")]
 OutFolder = Annotated[Path, Option(metavar="DIR", help="Output folder")]

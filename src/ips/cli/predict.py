@@ -12,9 +12,9 @@ import typer
 from typer import Argument, Option
 
 from ips import api
-from ips.cli.app import app, err, print_message, print_table
+from ips.cli.app import app, err, hints, print_message, print_table
 from ips.cli.options import Images, OutFolder, RunFolder
-from ips.errors import IPSError
+from ips.errors import ConfigError, IPSError
 
 
 @app.command()
@@ -22,6 +22,14 @@ def predict(
     run: RunFolder,
     images: Images,
     as_json: Annotated[bool, Option("--json", help="Print JSON instead of a table")] = False,
+    csv: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="Write a CSV with a row for each image, instead of a table"),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="CSV with paths or file names, and the correct classes"),
+    ] = None,
     figures: Annotated[
         Path | None,
         Option(metavar="DIR", help="Output folder for a figure of the attention in each image"),
@@ -30,19 +38,38 @@ def predict(
     """Predict the classes of images, and show the position of the most important patch.
 
     An image that cannot be read is reported and skipped; the exit code is then 1. After an
-    interruption, the predictions made so far are printed.
+    interruption, the predictions made so far are printed; with --csv, the same command continues
+    with the images that are not in the file yet.
     """
+    if as_json and csv is not None:
+        raise ConfigError("--json prints the predictions and --csv writes them: give one of them")
+    errors = _Errors()
+    if csv is not None:
+        with hints():
+            table = api.predict_csv(
+                run,
+                images,
+                csv=csv,
+                labels=labels,
+                figures=figures,
+                console=err,
+                on_error=errors.report,
+            )
+        print_message(_summary(table))
+        errors.exit(table.images)
+        return
     predictions: list[dict[str, Any]] = []
     try:
-        found = api.predict(run, images, figures=figures, console=err, on_error=_print_error)
+        found = api.predict(
+            run, images, labels=labels, figures=figures, console=err, on_error=errors.report
+        )
         predictions.extend(prediction.as_dict() for prediction in found)
     finally:  # the predictions so far may have taken hours
         if as_json:
             typer.echo(json.dumps(predictions, indent=2))
         elif predictions:
             _print_predictions(predictions)
-    if len(predictions) < len(images):
-        raise typer.Exit(1)
+    errors.exit(len(predictions) + errors.count)
 
 
 @app.command()
@@ -78,7 +105,7 @@ def explain(
     (.geojson), and a pyramid for slide viewers (-map.tif). An image that cannot be read is
     reported and skipped; the exit code is then 1.
     """
-    rows = []
+    rows, errors = [], _Errors()
     found = api.explain(
         run,
         images,
@@ -88,7 +115,7 @@ def explain(
         task=task,
         crop=not no_crop,
         console=err,
-        on_error=_print_error,
+        on_error=errors.report,
     )
     try:
         for image in found:
@@ -98,8 +125,7 @@ def explain(
     finally:  # the explanations so far may have taken hours
         if rows:
             print_table(["image", "prediction", "patches", "files"], rows)
-    if len(rows) < len(images):
-        raise typer.Exit(1)
+    errors.exit(len(rows) + errors.count)
 
 
 @app.command()
@@ -159,8 +185,34 @@ def view(
         print_message("stopped")
 
 
-def _print_error(error: IPSError) -> None:
-    print_message(f"ips: {error}")
+class _Errors:
+    """Errors of single images: printed as they occur, counted for the exit code."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def report(self, error: IPSError) -> None:
+        """Print and count an error."""
+        self.count += 1
+        print_message(f"ips: {error}")
+
+    def exit(self, images: int) -> None:
+        """Exit with code 1 if one of the images failed."""
+        if self.count:
+            if images > 1:
+                print_message(f"{self.count} of {images} images could not be predicted")
+            raise typer.Exit(1)
+
+
+def _summary(table: api.PredictionTable) -> str:
+    """What a CSV of predictions holds, in one line."""
+    text = f"{table.path}: {table.images} images"
+    if table.reused:
+        text += f", {table.reused} of them predicted before"
+    for task, (right, known) in table.right.items():
+        if known:
+            text += f"; {task}: {right} of {known} right ({right / known:.3f})"
+    return text
 
 
 def _print_predictions(predictions: list[dict[str, Any]]) -> None:
@@ -173,7 +225,19 @@ def _print_predictions(predictions: list[dict[str, Any]]) -> None:
     print_table(["image", *predictions[0]["tasks"], "patches", "most attention at (x, y)"], rows)
 
 
-def _cell(answer: str | list[str], probabilities: dict[str, float]) -> str:
-    if isinstance(answer, list):
-        return " ".join(answer) or "none"
-    return f"{answer} ({probabilities[answer]:.2f})"
+def _cell(
+    answer: str | list[str],
+    probabilities: dict[str, float],
+    truth: str | list[str] | None = None,
+    right: bool | None = None,
+) -> str:
+    text = _words(answer)
+    if isinstance(answer, str):
+        text += f" ({probabilities[answer]:.2f})"
+    if truth is not None:
+        text += " ✓" if right else f" ✗ {_words(truth)}"
+    return text
+
+
+def _words(answer: str | list[str]) -> str:
+    return answer if isinstance(answer, str) else " ".join(answer) or "none"

@@ -16,14 +16,16 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from ips.data.split import Split, divided_groups
 from ips.errors import DataError, because, shown
-from ips.files import write_text
-from ips.patches.features import split_address
-from ips.patches.source import PatchSource
+from ips.files import split_address, write_text
+
+if TYPE_CHECKING:  # a mistake in a table is reported before torch is imported
+    from torch import Tensor
+
+    from ips.patches import PatchSource
 
 # What a column `split` may say.
 _SPLITS: dict[str, Split] = {
@@ -72,9 +74,7 @@ def read_table(
     table = Path(csv_path)
     folder = table.parent if root is None else Path(root)
     columns, lines = _read_lines(table)
-    named = () if group in (None, NO_GROUP) else (group,)
-    split_column = _check_columns(table, columns, (path, *tasks, *named), tasks)
-    group_column = group if named else _group_column(table, columns, tasks, group)
+    split_column, group_column = _find_columns(table, columns, path, tasks, group)
     rows: list[Row] = []
     first_line: dict[Path, int] = {}
     for line, cells in lines:
@@ -108,6 +108,37 @@ def read_table(
         )
     _check_groups(table, rows)
     return rows
+
+
+def read_cells(
+    csv_path: str | Path, required: Sequence[str]
+) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
+    """The column names of a CSV, and the cells of each line by column, with its line number.
+
+    Args:
+        csv_path: file of the table.
+        required: names of columns that must exist.
+    """
+    columns, lines = _read_lines(Path(csv_path))
+    _check_columns(Path(csv_path), columns, required, ())
+    return columns, lines
+
+
+def check_columns(
+    csv_path: str | Path, *, path: str = "path", tasks: Sequence[str], group: str | None = None
+) -> None:
+    """Raise if `read_table` would miss a column; files and labels are not checked."""
+    table = Path(csv_path)
+    _find_columns(table, _read_lines(table)[0], path, tasks, group)
+
+
+def _find_columns(
+    table: Path, columns: list[str], path: str, tasks: Sequence[str], group: str | None
+) -> tuple[str, str | None]:
+    """The columns with split and group; an empty string or None if there is none."""
+    named = () if group in (None, NO_GROUP) else (group,)
+    split_column = _check_columns(table, columns, (path, *tasks, *named), tasks)
+    return split_column, group if named else _group_column(table, columns, tasks, group)
 
 
 def _group_column(

@@ -94,4 +94,4 @@ class Explanation(Prediction):
         return f'<table>{rows}</table><img src="data:image/png;base64,{png}" width="800">'
 
     def __repr__(self) -> str:
-        return f"<Explanation of {self.title}>"
+        return f"<Explanation of {self.title}, from {self.origin}>"

@@ -15,8 +15,7 @@ from ips.explain.figures.top_patches import draw_top_patches
 from ips.explain.geojson import patch_features
 from ips.explain.map_tiff import write_map_tiff
 from ips.explain.maps import image_area
-from ips.files import atomic_path
-from ips.patches.features import split_address
+from ips.files import atomic_path, split_address
 
 #: Endings of the files that `write_explanation` may write.
 ENDINGS = ("-patches.csv", "-overlay.png", "-gallery.png", "-classes.png", ".geojson", "-map.tif")

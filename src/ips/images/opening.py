@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image as PILImage
 
 from ips.errors import ImageError, because, require
 from ips.images.array import ArrayImage, NpyImage
 from ips.images.damage import DamagedError
 from ips.images.image import Image
-from ips.images.pillow import PillowImage
+from ips.images.pillow import PillowImage, pillow_array
 from ips.images.tiff import TiffImage
 from ips.images.tiff_geometry import check_tables_of_slide
 
@@ -29,8 +30,8 @@ def is_image(path: Path) -> bool:
     return path.is_file() and path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
 
 
-def open_image(source: str | os.PathLike[str] | npt.NDArray[Any]) -> Image:
-    """Open an image file, or a uint8 array ``(h, w)`` or ``(h, w, C)``.
+def open_image(source: str | os.PathLike[str] | npt.NDArray[Any] | PILImage.Image) -> Image:
+    """Open an image file, an image of Pillow, or a uint8 array ``(h, w)`` or ``(h, w, C)``.
 
     Only the header is read. OpenSlide reads whole slides, tifffile other TIFFs, Pillow the rest;
     ``.npy`` files are memory-mapped.
@@ -38,6 +39,8 @@ def open_image(source: str | os.PathLike[str] | npt.NDArray[Any]) -> Image:
     >>> open_image(np.zeros((20, 30, 3), np.uint8)).dimensions
     (30, 20)
     """
+    if isinstance(source, PILImage.Image):
+        return ArrayImage(pillow_array(source), name="image in memory")
     if isinstance(source, np.ndarray):
         return ArrayImage(source)
     path = Path(source)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image as PILImage
-from PIL import UnidentifiedImageError
+from PIL import ImageOps, UnidentifiedImageError
 
 from ips.errors import ImageError
 from ips.images.array import WholeImage, as_pixels
@@ -52,6 +54,17 @@ class PillowImage(WholeImage):
             else:
                 pixels = np.asarray(image.convert(mode))
             return as_pixels(pixels, self.name)
+
+
+def pillow_array(image: PILImage.Image) -> npt.NDArray[Any]:
+    """The pixels of an image of Pillow, upright, as `PillowImage` has those of a file."""
+    upright = ImageOps.exif_transpose(image)
+    if upright.mode.startswith(("I", "F")):
+        return np.asarray(upright)
+    mode = "L" if upright.mode in _GREY else "RGB"
+    if upright.has_transparency_data:
+        return over(np.asarray(upright.convert(f"{mode}A")), PillowImage.background)
+    return np.asarray(upright.convert(mode))
 
 
 def _opened(path: Path) -> PILImage.Image:

@@ -2,6 +2,7 @@
 
 from ips.models.cnn import CNN
 from ips.models.dps import DPSNet, ScoreMap
+from ips.models.exporting import ForwardStep
 from ips.models.net import LOADS, Load, Net
 from ips.models.outputs import Output, Prediction, Selected
 from ips.models.scoring import ScoreTable
@@ -12,6 +13,7 @@ __all__ = [
     "CNN",
     "LOADS",
     "DPSNet",
+    "ForwardStep",
     "IPSNet",
     "Load",
     "Net",

@@ -73,6 +73,13 @@ class Net(nn.Module, ABC):
         self.position, self.slice_size = position, slice_size
         self.patch_shape: PatchShape | None = getattr(encoder, "patch_shape", None)
 
+    def __repr__(self) -> str:
+        """One line; ``print(net.encoder)`` shows the layers of the encoder."""
+        parameters = sum(p.numel() for p in self.parameters())
+        parts = [f"{type(self.encoder).__name__} encoder", f"{parameters:,} parameters"]
+        parts += [f"{what} {text}" for what, text in self.describe().items() if text != "none"]
+        return f"<{type(self).__name__} for {', '.join(self.tasks)}: {'; '.join(parts)}>"
+
     @property
     def device(self) -> torch.device:
         """The device of the network; patches are moved there."""
@@ -178,9 +185,13 @@ class Net(nn.Module, ABC):
 
     # From patches to embeddings
 
-    def embed(self, patches: Tensor, mask: Tensor) -> Tensor:
-        """Embed ``(B, K, ...)`` patches as ``(B, K, D)``; padding does not reach the encoder."""
-        present = patches[mask]  # (n, ...) as stored
+    def embed(self, patches: Tensor, mask: Tensor | None) -> Tensor:
+        """Embed ``(B, K, ...)`` patches as ``(B, K, D)``; padding does not reach the encoder.
+
+        ``mask`` ``(B, K)`` is False for padding. Without padding it can be None, so that shapes do
+        not depend on its values.
+        """
+        present = patches.flatten(0, 1) if mask is None else patches[mask]  # (n, ...) as stored
         check_batch(self.encoder, len(present))
         if self.slice_size is None:
             x: Tensor = self._encode(present)  # (n, D)
@@ -188,6 +199,8 @@ class Net(nn.Module, ABC):
             check_slices(self.encoder, self.slice_size)
             slices = present.split(self.slice_size)
             x = torch.cat([checkpoint(self._encode, part, use_reentrant=False) for part in slices])
+        if mask is None:
+            return x.view(*patches.shape[:2], -1)  # (B, K, D)
         rows = x.new_zeros(*mask.shape, x.shape[-1])  # (B, K, D)
         rows[mask] = x
         return rows

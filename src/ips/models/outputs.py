@@ -17,7 +17,7 @@ from ips.patches import pad
 from ips.selection import Selection
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Selected:
     """Result of the select step, the input of the forward step.
 
@@ -32,8 +32,13 @@ class Selected:
     patches: Tensor | None = None
     embeddings: Tensor | None = None
 
+    def __repr__(self) -> str:
+        found = {"patches": self.patches, "embeddings": self.embeddings}
+        shapes = [f"{name} {tuple(t.shape)}" for name, t in found.items() if t is not None]
+        return f"<Selected: {', '.join([repr(self.selection), *shapes])}>"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Output:
     """Result of the forward step.
 
@@ -49,8 +54,12 @@ class Output:
     patch_logits: Tensor | None
     readout_logits: Tensor | None
 
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{task} {tuple(t.shape)}" for task, t in self.logits.items())
+        return f"<Output: logits {shapes}>"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Prediction:
     """Prediction for one image, with the patches that it is based on, most important first.
 
@@ -78,6 +87,18 @@ class Prediction:
     task_attention: dict[str, Tensor]
     patch_probabilities: Tensor | None
     patches: int
+
+    def __repr__(self) -> str:
+        tasks = []
+        for task, p in self.probabilities.items():
+            best = f" for class {int(p.argmax())}" if len(p) > 1 else ""
+            tasks.append(f"{task} {float(p.max()):.2f}{best}")
+        return f"<Prediction of {self.name}: {', '.join(tasks)}, from {self.origin}>"
+
+    @property
+    def origin(self) -> str:
+        """How many patches the prediction is based on, in words."""
+        return f"{len(self.indices):,} of {self.patches:,} patches"
 
 
 def join(parts: Sequence[Selected]) -> Selected:

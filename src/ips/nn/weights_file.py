@@ -24,9 +24,9 @@ def write_weights(path: Path, state: Mapping[str, Tensor], *, config: Mapping[st
     The checksum is part of that JSON, because safetensors writes several entries in random order,
     and equal models should be equal files.
     """
-    tensors = {name: t.detach().cpu().contiguous() for name, t in state.items()}
-    checksum = _digest(tensors, {"config": json.dumps(config)})
-    content = save(tensors, metadata={"config": json.dumps({**config, _CHECKSUM: checksum})})
+    tensors = _on_cpu(state)
+    digest = checksum(tensors, {"config": json.dumps(config)})
+    content = save(tensors, metadata={"config": json.dumps({**config, _CHECKSUM: digest})})
     with atomic_write(path) as stream:
         stream.write(content)
 
@@ -39,8 +39,8 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     with safe_open(path, framework="pt") as file:
         header = dict(file.metadata() or {})
     tensors = load_file(path)
-    checksum = _take_checksum(header)
-    if checksum is not None and checksum != _digest(tensors, header):
+    digest = _take_checksum(header)
+    if digest is not None and digest != checksum(tensors, header):
         raise SafetensorError("its content does not fit its checksum")
     return tensors, header
 
@@ -49,16 +49,21 @@ def _take_checksum(header: dict[str, str]) -> str | None:
     """Remove the checksum from the config in ``header``; None if there is none."""
     try:
         config = json.loads(header.get("config", ""))
-        checksum = str(config.pop(_CHECKSUM))
+        digest = str(config.pop(_CHECKSUM))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     header["config"] = json.dumps(config)
-    return checksum
+    return digest
 
 
-def _digest(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> str:
-    digest = hashlib.sha256(json.dumps(dict(header), sort_keys=True).encode())
-    for name, tensor in sorted(tensors.items()):
+def _on_cpu(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: t.detach().cpu().contiguous() for name, t in state.items()}
+
+
+def checksum(state: Mapping[str, Tensor], header: Mapping[str, str] | None = None) -> str:
+    """SHA-256 of the tensors of a state dict and of a header."""
+    digest = hashlib.sha256(json.dumps(dict(header or {}), sort_keys=True).encode())
+    for name, tensor in sorted(_on_cpu(state).items()):
         digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

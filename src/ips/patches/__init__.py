@@ -17,7 +17,7 @@ from ips.patches.batching import pad, prefetch
 from ips.patches.feature_writer import FeatureWriter
 from ips.patches.features import FeatureBag, open_features
 from ips.patches.image import Edge, Grid, ImagePatches
-from ips.patches.opening import open_patches
+from ips.patches.opening import ImageLike, open_patches
 from ips.patches.source import (
     Coords,
     Indices,
@@ -36,6 +36,7 @@ __all__ = [
     "FeatureBag",
     "FeatureWriter",
     "Grid",
+    "ImageLike",
     "ImagePatches",
     "Indices",
     "MemoryPatches",

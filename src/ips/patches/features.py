@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from ips.errors import PatchError
+from ips.files import split_address
 from ips.patches import hdf5, layouts
 from ips.patches.source import Coords, Indices, Part, PatchSource, as_index
 
@@ -168,16 +169,6 @@ def open_features(
     if group is None:
         path, group = split_address(path)
     return FeatureBag(path, group=group, mpp=mpp)
-
-
-def split_address(path: str | Path) -> tuple[Path, str | None]:
-    """Split ``file.h5::group`` into file and group; the group may be None.
-
-    >>> split_address("train.h5::normal_001")[1]
-    'normal_001'
-    """
-    file, _, group = str(path).partition("::")
-    return Path(file), group or None
 
 
 def check_widths(sources: Iterable[PatchSource]) -> int:

@@ -6,17 +6,23 @@ import os
 from typing import Any
 
 import numpy.typing as npt
+from PIL import Image as PILImage
+from torch import Tensor
 
+from ips.files import split_address
 from ips.images import Image, downsample_for, open_image
-from ips.patches.features import open_features, split_address
+from ips.patches.features import open_features
 from ips.patches.image import Edge, ImagePatches
 from ips.patches.source import PatchSource
 
 FEATURE_SUFFIXES = (".h5", ".hdf5")
 
+ImageLike = str | os.PathLike[str] | npt.NDArray[Any] | PILImage.Image | Tensor | Image
+"""What can be opened as an image: a file, or pixels in memory."""
+
 
 def open_patches(
-    source: str | os.PathLike[str] | npt.NDArray[Any] | Image,
+    source: ImageLike,
     *,
     patch_size: int = 256,
     stride: int | None = None,
@@ -29,8 +35,9 @@ def open_patches(
     """Open the patches of an image of any size; none is in memory until it is read.
 
     Args:
-        source: image, slide or HDF5 feature file, uint8 array ``(h, w)`` or ``(h, w, C)``, or open
-            image. For a feature file all other arguments but ``slide_mpp`` are ignored.
+        source: image, slide or HDF5 feature file, uint8 array ``(h, w)`` or ``(h, w, C)``, image of
+            Pillow, uint8 tensor ``(h, w)`` or ``(C, h, w)``, or open image. For a feature file all
+            other arguments but ``slide_mpp`` are ignored.
         patch_size: side of a patch in pixels at the reading resolution.
         stride: distance between patches in the same pixels, ``patch_size`` by default.
         level: pyramid level to read; 0, the full resolution, by default.
@@ -49,6 +56,9 @@ def open_patches(
         path, _ = split_address(os.fspath(source))
         if path.suffix.lower() in FEATURE_SUFFIXES:
             return open_features(os.fspath(source), mpp=slide_mpp)
+    if isinstance(source, Tensor):
+        source = source.detach().cpu().numpy()
+        source = source.transpose(1, 2, 0) if source.ndim == 3 else source  # (h, w, C)
     image = source if isinstance(source, Image) else open_image(source)
     downsample = downsample_for(image, level=level, mpp=mpp, magnification=magnification)
     return ImagePatches(

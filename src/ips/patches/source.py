@@ -80,6 +80,11 @@ class PatchSource(Closable, ABC):
     @abstractmethod
     def __len__(self) -> int: ...
 
+    def __repr__(self) -> str:
+        size = " x ".join(map(str, self.shape))
+        unit = "features" if len(self.shape) == 1 else "values"
+        return f"<{type(self).__name__} {self.name}: {len(self):,} patches of {size} {unit}>"
+
     @abstractmethod
     def read(self, indices: Indices) -> Tensor:
         """Return only these patches, in this order: ``(k, C, h, w)`` uint8 or ``(k, D)`` floats."""

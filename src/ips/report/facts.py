@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ips.config import Config
+from ips.progress import duration
 from ips.report.statistics import Floats
 
 
@@ -70,18 +71,6 @@ def costs(log: dict[str, Floats], *, images: int) -> dict[str, str]:
         peak = f"{np.nanmax(log['peak_mb']):,.0f} MB"
         facts["peak memory"] = f"{peak} of the GPU, or of the process if there was no GPU"
     return facts
-
-
-def duration(seconds: float) -> str:
-    """Seconds in readable units.
-
-    >>> duration(3.21), duration(75), duration(7384)
-    ('3.2 s', '1 min 15 s', '2 h 3 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _patches(config: Config) -> str:

@@ -24,7 +24,7 @@ Mode = Literal["iterative", "exact", "random"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Selection:
     """The patches kept, best first; K = min(M, largest N of the batch) per image.
 
@@ -37,6 +37,11 @@ class Selection:
     indices: Tensor
     mask: Tensor
     scores: Tensor
+
+    def __repr__(self) -> str:
+        *batch, K = self.indices.shape  # of shapes alone, which are known without a device
+        images = f"{batch[0]} images, " if batch else ""
+        return f"<Selection: {images}at most {K:,} patches each>"
 
     def trimmed(self) -> Selection:
         """Remove the last columns if they are masked for all images."""

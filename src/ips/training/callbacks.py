@@ -18,7 +18,7 @@ from rich.progress import Progress
 
 from ips.errors import IPSError, RunError, because
 from ips.files import write_text
-from ips.progress import print_without_terminal
+from ips.progress import print_without_terminal, time_left
 
 
 class Bar(Callback):
@@ -28,9 +28,11 @@ class Bar(Callback):
         self._progress = progress
         self._own = not progress.live.is_started
         self._task = self._progress.add_task("", note="")
+        self._started, self._epochs = 0.0, 0  # epochs of this process, for the time left
 
     def on_train_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
         """Show the bar; a resumed run does not start at 0."""
+        self._started, self._epochs = time.monotonic(), 0
         total = int(trainer.estimated_stepping_batches)
         self._start(trainer, "training", total=total, completed=trainer.global_step)
 
@@ -46,8 +48,11 @@ class Bar(Callback):
         if trainer.is_global_zero:
             values = learner.epoch_metrics()  # type: ignore[operator]
             text = ", ".join(f"{name} {_shown(value)}" for name, value in values.items())
-            epoch = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
-            print_without_terminal(self._progress, f"{epoch}: {text}")
+            epoch, epochs = trainer.current_epoch + 1, trainer.max_epochs or 0
+            self._epochs += 1
+            left = (time.monotonic() - self._started) / self._epochs * (epochs - epoch)
+            line = f"epoch {epoch}/{epochs}: {text}{time_left(left)}"
+            print_without_terminal(self._progress, line)
 
     def on_validation_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
         note = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  validation"

@@ -28,8 +28,7 @@ from ips.data.synthetic.megapixel_mnist_authors import AuthorsMegapixelMNIST, is
 from ips.data.synthetic.megapixel_mnist_files import SavedMegapixelMNIST, has_validation
 from ips.data.table import Row, TableData, read_table
 from ips.errors import ConfigError, DataError
-from ips.images import Image
-from ips.patches import PatchSource, open_patches, sampled
+from ips.patches import ImageLike, PatchSource, open_patches, sampled
 from ips.patches.features import check_widths
 
 Item = tuple[PatchSource, dict[str, Tensor]]
@@ -249,10 +248,10 @@ def _hold_out(
     return [i for i, part in placed if not part], [i for i, part in placed if part]
 
 
-def open_source(path: str | Path | Image, patches: PatchesConfig) -> PatchSource:
+def open_source(image: ImageLike, patches: PatchesConfig) -> PatchSource:
     """Open an image, slide or feature file as the patches that a config describes."""
     return open_patches(
-        path,
+        image,
         patch_size=patches.size,
         stride=patches.stride,
         level=patches.level,

@@ -11,12 +11,10 @@ from weakref import WeakValueDictionary
 
 from ips.annotations import read_outlines
 from ips.errors import DataError, ImageError
-from ips.files import list_files
-from ips.images import Image, is_image, open_image
+from ips.images import Image, open_image
+from ips.inputs import list_images
 from ips.patches.opening import FEATURE_SUFFIXES
 
-# Endings of pictures that `ips explain` writes, perhaps into the folder of the images.
-_EXPLANATIONS = ("-overlay.png", "-gallery.png", "-classes.png", "-map.tif")
 _ANNOTATION_SUFFIXES = (".geojson", ".xml", ".json")
 _ANNOTATION_COLOUR = "#ffa90e"
 _MAX_POINTS = 500_000  # a browser can still draw this many
@@ -25,17 +23,13 @@ _MAX_POINTS = 500_000  # a browser can still draw this many
 def find_images(given: Iterable[Path]) -> list[Path]:
     """List the given files and the images in the given folders, each once.
 
-    Pictures that `ips explain` wrote into a folder are skipped.
+    Pictures that ips wrote into a folder are skipped.
     """
     found: dict[Path, None] = {}
     for path in given:
         if not path.exists():
             raise ImageError(f"{path} does not exist: check the path")
-        files = list_files(
-            [path], accept=lambda p: is_image(p) and not p.name.endswith(_EXPLANATIONS)
-        )
-        if not files:
-            raise DataError(f"{path}: there is no image in this folder: give another, or files")
+        files = list_images(path) if path.is_dir() else [path]
         found |= dict.fromkeys(files)
     return list(found)
 

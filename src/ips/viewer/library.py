@@ -63,20 +63,26 @@ class Library:
     Args:
         predictor: the model, from `ips.load`.
         run: run folder of the model. Answers are cached there, or in a temporary folder if it is
-            read-only.
+            read-only or None.
         paths: image files.
         annotations: annotation file, or folder of files named like the images.
     """
 
     def __init__(
-        self, predictor: Predictor, run: Path, paths: list[Path], *, annotations: Path | None = None
+        self,
+        predictor: Predictor,
+        run: Path | None,
+        paths: list[Path],
+        *,
+        annotations: Path | None = None,
     ) -> None:
-        self.predictor, self.run, self.annotations = predictor, run, annotations
+        self.predictor, self.annotations = predictor, annotations
+        self.name = type(predictor.net).__name__ if run is None else run.absolute().name
         self.images = SharedImages()
         names = zip(paths, display_names(paths), strict=True)
         entries = (Entry(secrets.token_urlsafe(9), path, name) for path, name in names)
         self.entries = {entry.id: entry for entry in entries}
-        self._folder, self._temporary = _writable(run / "viewer")
+        self._folder, self._temporary = _writable(None if run is None else run / "viewer")
         self._wanted: Entry | None = None
         self._stopping = False
         self._version = 1
@@ -213,12 +219,12 @@ def _load(path: Path) -> tuple[Answer, AttentionTiles]:
     return answer, AttentionTiles(answer.maps, answer.cell, answer.offset)
 
 
-def _writable(folder: Path) -> tuple[Path, tempfile.TemporaryDirectory[str] | None]:
+def _writable(folder: Path | None) -> tuple[Path, tempfile.TemporaryDirectory[str] | None]:
     """``folder``, created if it is missing; a temporary folder if it cannot be written to."""
-    try:
-        folder.mkdir(exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder, None
-    except OSError:
-        temporary = tempfile.TemporaryDirectory(prefix="ips-view-")
-        return Path(temporary.name), temporary
+    if folder is not None:
+        with suppress(OSError):
+            folder.mkdir(exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                return folder, None
+    temporary = tempfile.TemporaryDirectory(prefix="ips-view-")
+    return Path(temporary.name), temporary

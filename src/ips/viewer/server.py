@@ -87,7 +87,7 @@ def create_app(library: Library, *, token: str) -> FastAPI:
     async def run() -> Response:
         tasks, classes = list(library.predictor.net.tasks), library.predictor.patch_classes
         info = {"tasks": tasks, "classes": classes, "colour_maps": COLOUR_MAPS}
-        return _json(info | {"run": library.run.absolute().name})
+        return _json(info | {"run": library.name})
 
     @app.get("/api/images")
     async def images(since: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Response:

@@ -1,0 +1,128 @@
+"""The images that a command is given, as files, folders and tables, and their labels."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from ips.config import Config, TableConfig, TaskConfig
+from ips.data.labels import encode_labels
+from ips.data.table import Row, read_cells
+from ips.errors import DataError
+from ips.files import list_files
+from ips.images import is_image
+from ips.patches.opening import FEATURE_SUFFIXES
+
+# Endings of pictures that `ips explain` and `ips predict --figures` may write beside the images.
+_PICTURES = ("-overlay.png", "-gallery.png", "-classes.png", "-map.tif", "-attention.png")
+_TABLES = (".csv", ".tsv")
+
+
+def list_images(folder: Path, *, features: bool = False) -> list[Path]:
+    """List the images directly inside a folder, without those that ips has written itself.
+
+    Args:
+        folder: the folder.
+        features: list feature files, too.
+    """
+
+    def accept(path: Path) -> bool:
+        if path.name.endswith(_PICTURES):
+            return False
+        return is_image(path) or (features and path.suffix.lower() in FEATURE_SUFFIXES)
+
+    files = list_files([folder], accept=accept)
+    if not files:
+        raise DataError(
+            f"{folder}: there is no image in this folder, and subfolders are not searched: give "
+            "the folder that holds the files, or the files"
+        )
+    return files
+
+
+def find_images(given: Iterable[str | Path], config: Config) -> list[str]:
+    """List the given files, those in given folders, and those that given CSVs name, each once.
+
+    A CSV names files as that of the training does: in the column ``data.path``, relative to
+    ``data.root`` or the folder of the CSV. Whether a given file exists is not checked.
+    """
+    found: dict[str, None] = {}
+    for name in map(str, given):
+        path = Path(name)
+        if path.is_dir():
+            found |= dict.fromkeys(map(str, list_images(path, features=True)))
+        elif path.suffix.lower() in _TABLES:
+            found |= dict.fromkeys(str(row.path) for row in _rows(path, config))
+        else:
+            found[name] = None
+    return list(found)
+
+
+def read_labels(
+    table: str | Path, images: Sequence[str], config: Config
+) -> dict[str, dict[str, Tensor]]:
+    """Read the labels of images from a CSV, encoded as in training; see `find_images`.
+
+    A row belongs to the image with its path, or else to an image with its file name, if no other
+    row has that. Images and tasks without a label are left out.
+
+    Returns:
+        The label of each task, by image.
+    """
+    path = Path(table)
+    every = _rows(path, config)
+    rows = _match(images, every)
+    if every and not every[0].labels:
+        known = ", ".join(config.tasks)
+        raise DataError(f"{path}: has no column for a task of the model: name one of {known}")
+    if not rows:
+        raise DataError(
+            f"{path}: names none of the {len(images)} images, such as {images[0]}: write their "
+            "paths or file names into it"
+        )
+    labels: dict[str, dict[str, Tensor]] = {image: {} for image in images}
+    for name in every[0].labels:
+        for image, label in _encode(rows, name, config.tasks[name], path).items():
+            labels[image][name] = label
+    return labels
+
+
+def _rows(table: Path, config: Config) -> list[Row]:
+    """The files of a table, with the labels that it has for the tasks of a config."""
+    column, root = "path", table.parent
+    if isinstance(data := config.data, TableConfig):
+        column, root = data.path, data.root or root
+    columns, lines = read_cells(table, [column])
+    tasks = [task for task in config.tasks if task in columns]
+    return [
+        Row(root / cells[column], {task: cells[task] for task in tasks}, None)
+        for _, cells in lines
+        if cells[column]
+    ]
+
+
+def _match(images: Sequence[str], rows: Sequence[Row]) -> dict[str, Row]:
+    """The row of each image that has one."""
+    by_path = {row.path.resolve(): row for row in rows}
+    by_name: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_name[row.path.name].append(row)
+    found = {}
+    for image in images:
+        named = by_name[Path(image).name]
+        if match := by_path.get(Path(image).resolve()):
+            found[image] = match
+        elif len(named) == 1:
+            found[image] = named[0]
+    return found
+
+
+def _encode(rows: Mapping[str, Row], name: str, task: TaskConfig, table: Path) -> dict[str, Tensor]:
+    """The labels of one task; an empty cell is a label only if there can be several or none."""
+    multilabel = task.kind == "multilabel"
+    labelled = {image: row for image, row in rows.items() if row.labels[name] or multilabel}
+    encoded = encode_labels(list(labelled.values()), {name: task}, source=table)
+    return {image: labels[name] for image, labels in zip(labelled, encoded.labels, strict=True)}
