@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from ips.config import TaskConfig
-from ips.tasks import Task, build_tasks
+from ips.tasks import Kind, Task, build_tasks
 
 
 def test_multiclass_is_cross_entropy_and_accuracy() -> None:
@@ -146,3 +146,45 @@ def test_equal_labels_of_several_kinds() -> None:
     one = Task("multiclass", 3)
     assert one.only_class(one.one_hot(torch.tensor([2, 2]))) == "only class 2"
     assert one.only_class(one.one_hot(torch.tensor([2, 0]))) is None
+
+
+@pytest.mark.parametrize("kind", ["multiclass", "binary", "multilabel"])
+def test_equal_weights_change_nothing_and_doubled_ones_double_the_loss(kind: Kind) -> None:
+    task = Task(kind, 3)
+    logits = torch.randn(5, task.outputs)
+    labels = {
+        "multiclass": torch.tensor([0, 1, 2, 1, 0]),
+        "binary": torch.tensor([0.0, 1, 1, 0, 1]),
+        "multilabel": torch.tensor([[0.0, 1, 1]] * 5),
+    }[kind]
+    plain = task.loss(logits, labels)
+    ones = torch.ones(task.answer_counts(labels).shape)
+    torch.testing.assert_close(task.loss(logits, labels, weights=ones), plain)
+    torch.testing.assert_close(task.loss(logits, labels, weights=2 * ones), 2 * plain)
+
+
+def test_a_batch_of_one_class_keeps_its_weight() -> None:
+    task = Task("multiclass", 2)
+    logits, labels = torch.randn(3, 2), torch.tensor([1, 1, 1])
+    weighted = task.loss(logits, labels, weights=torch.tensor([[0.5, 3.0]]))
+    torch.testing.assert_close(weighted, 3 * task.loss(logits, labels))
+
+
+def test_weights_of_labels_are_those_of_their_own_answers() -> None:
+    task = Task("multilabel", 2)
+    logits, labels = torch.randn(1, 2), torch.tensor([[1.0, 0.0]])
+    weights = torch.tensor([[0.0, 2.0], [4.0, 0.0]])
+    each = F.binary_cross_entropy_with_logits(logits, labels, reduction="none")[0]
+    expected = (2 * each[0] + 4 * each[1]) / 2
+    torch.testing.assert_close(task.loss(logits, labels, weights=weights), expected)
+
+
+def test_smoothing_spreads_a_label_over_all_classes() -> None:
+    logits = torch.randn(4, 3)
+    labels = torch.tensor([0, 1, 2, 0])
+    target = 0.9 * F.one_hot(labels, 3) + 0.1 / 3
+    expected = -(target * logits.log_softmax(dim=1)).sum(dim=1).mean()
+    torch.testing.assert_close(Task("multiclass", 3).loss(logits, labels, smoothing=0.1), expected)
+    one = torch.tensor([[2.0]])
+    smooth = Task("binary", 2).loss(one, torch.tensor([1.0]), smoothing=0.2)
+    torch.testing.assert_close(smooth, -(0.9 * F.logsigmoid(one) + 0.1 * F.logsigmoid(-one))[0, 0])

@@ -61,11 +61,52 @@ class Task:
         """Number of logits of the task's head."""
         return 1 if self.kind == "binary" else self.classes
 
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Mean loss of ``(B, outputs)`` logits over the batch."""
+    def loss(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        *,
+        weights: Tensor | None = None,
+        smoothing: float = 0.0,
+    ) -> Tensor:
+        """Mean loss of ``(B, outputs)`` logits over the batch.
+
+        Args:
+            weights: weight of each answer, in the shape of `answer_counts`; None for equal ones.
+            smoothing: share of a label that is spread over all classes.
+        """
+        reduction = "mean" if weights is None else "none"
         if self.kind == "multiclass":
-            return F.cross_entropy(logits, labels)
-        return F.binary_cross_entropy_with_logits(logits, labels.view_as(logits))
+            losses = F.cross_entropy(logits, labels, reduction=reduction, label_smoothing=smoothing)
+        else:
+            targets = labels.view_as(logits)
+            if smoothing:
+                targets = targets * (1 - smoothing) + smoothing / 2
+            losses = F.binary_cross_entropy_with_logits(logits, targets, reduction=reduction)
+        if weights is None:
+            return losses
+        # Not divided by the sum of the weights in the batch, which would undo them in small ones.
+        chosen = self.answer_weights(weights.to(logits.device), labels)  # (B, questions)
+        return (losses.view_as(chosen) * chosen).mean()
+
+    def answer_counts(self, labels: Tensor) -> Tensor:
+        """Number of images with each answer, ``(questions, answers)``.
+
+        A multilabel task asks C questions with the answers no and yes, the others ask only one.
+
+        >>> Task("multilabel", 2).answer_counts(torch.tensor([[0.0, 1.0], [0.0, 0.0]])).tolist()
+        [[2, 0], [1, 1]]
+        """
+        present = self.one_hot(labels)  # (B, C)
+        counts = present.sum(dim=0)
+        if self.kind == "multilabel":
+            return torch.stack([len(present) - counts, counts], dim=1)
+        return counts[None]
+
+    def answer_weights(self, weights: Tensor, labels: Tensor) -> Tensor:
+        """Weights ``(questions, answers)`` of the labels of B images, ``(B, questions)``."""
+        answers = labels.long().view(len(labels), len(weights))
+        return weights[torch.arange(len(weights), device=weights.device), answers]
 
     def activation(self, logits: Tensor) -> Tensor:
         """Logits to probabilities, both ``(..., outputs)``."""

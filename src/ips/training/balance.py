@@ -1,0 +1,66 @@
+"""Balance classes that have very different numbers of training images.
+
+Letters: B images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from ips.tasks import Task
+
+LOPSIDED = 3  # the largest class has this many times the images of the smallest
+_LARGEST = 10  # ratio of two weights: a single rare image should not decide the training
+
+Labels = Sequence[Mapping[str, Tensor]]
+
+
+def lopsided_classes(labels: Labels, tasks: Mapping[str, Task]) -> str | None:
+    """The most lopsided task in words, such as "grade: 90 images of low, 10 of high", if any is."""
+    worst, words = 0.0, None
+    for name, task in tasks.items():
+        counts = task.answer_counts(_stacked(labels, name))
+        for question, row in enumerate(counts.tolist()):
+            present = [count for count in row if count]
+            ratio = max(present) / min(present)
+            if ratio >= LOPSIDED and ratio > worst:
+                few, many = row.index(min(present)), row.index(max(present))
+                names = task.class_names
+                if task.kind == "multilabel":
+                    names = [f"not {names[question]}", names[question]]
+                worst = ratio
+                words = f"{name}: {row[many]} images of {names[many]}, {row[few]} of {names[few]}"
+    return words
+
+
+def class_weights(labels: Labels, tasks: Mapping[str, Task]) -> dict[str, Tensor]:
+    """The weight of each answer of each task, in the shape of `Task.answer_counts`.
+
+    Weights are inverse to the number of training images, but the largest is at most 10 times the
+    smallest. Their mean over the training images is 1, so that the learning rate keeps its meaning.
+    """
+    weights = {}
+    for name, task in tasks.items():
+        counts = task.answer_counts(_stacked(labels, name)).double()
+        inverse = 1 / counts.clamp(min=1)
+        inverse = inverse.clamp(max=_LARGEST * inverse.amin(dim=1, keepdim=True))
+        mean = (inverse * counts).sum(dim=1, keepdim=True) / counts.sum(dim=1, keepdim=True)
+        weights[name] = (inverse / mean).float()
+    return weights
+
+
+def image_weights(labels: Labels, tasks: Mapping[str, Task]) -> Tensor:
+    """How often to draw each training image, ``(B,)``: by its rarest answer, mean over tasks."""
+    weights = class_weights(labels, tasks)
+    drawn = [
+        task.answer_weights(weights[name], _stacked(labels, name)).amax(dim=1)
+        for name, task in tasks.items()
+    ]
+    return torch.stack(drawn).mean(dim=0)
+
+
+def _stacked(labels: Labels, task: str) -> Tensor:
+    return torch.stack([row[task] for row in labels])
