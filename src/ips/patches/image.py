@@ -5,6 +5,7 @@ Letters: N patches of an image, C channels, k requested patches.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Literal
@@ -144,6 +145,16 @@ class ImagePatches(PatchSource):
                 thumbnail=partial(shrink_image, self.image),
             ),
         )
+
+    def shifted(self, shift: tuple[float, float]) -> ImagePatches:
+        """Move the patches, but none over an edge of the image that it did not cross before."""
+        step = np.rint(np.array(shift) * self.grid.stride * self.downsample).astype(np.int64)
+        left, top, width, height = self.image.bounds
+        inside = np.array([left + width, top + height]) - self.extent
+        moved = copy(self)
+        last = np.maximum(self.coords.max(axis=0), inside)
+        moved.coords = np.clip(self.coords + step, (left, top), last)
+        return moved
 
     def __len__(self) -> int:
         return len(self.grid)

@@ -95,6 +95,13 @@ class PatchSource(Closable, ABC):
             raise PatchError(f"{self.name}: has no patches: leave it out")
         self.read([len(self) - 1])
 
+    def shifted(self, shift: tuple[float, float]) -> PatchSource:
+        """The same number of patches, moved along x and y by a fraction of the grid's stride.
+
+        By default, for patches that cannot be cut anew, the source itself.
+        """
+        return self
+
     @property
     def parts(self) -> tuple[Part, ...]:
         """The images, each at one magnification, that the patches belong to; one today.
@@ -193,6 +200,9 @@ class PatchSubset(PatchSource):
     def parts(self) -> tuple[Part, ...]:
         (part,) = self.source.parts
         return (replace(part, patches=slice(0, len(self))),)
+
+    def shifted(self, shift: tuple[float, float]) -> PatchSource:
+        return PatchSubset(self.source.shifted(shift), self.indices)
 
     def __len__(self) -> int:
         return len(self.indices)
