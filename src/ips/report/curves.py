@@ -50,10 +50,29 @@ def scores_on(split: str, log: dict[str, Floats]) -> dict[str, Floats]:
     return {k.removeprefix(prefix): v for k, v in log.items() if k.startswith(prefix)}
 
 
+def losses(log: dict[str, Floats]) -> dict[str, Floats]:
+    """The loss by epoch: on the training images, and on validation images if there are any."""
+    columns = {"training": "loss", "validation": "loss_validation"}
+    return {name: log[column] for name, column in columns.items() if column in log}
+
+
+def score_curves(log: dict[str, Floats]) -> dict[str, dict[str, Floats]]:
+    """Curves of scores by chart: one of all tasks, or one per task to compare with validation."""
+    train, held_out = scores_on("train", log), scores_on("validation", log)
+    if not held_out:
+        return {"Score on the training images": train} if train else {}
+    return {
+        f"Score of {task}": {"training": values, "validation": held_out[task]}
+        for task, values in train.items()
+        if task in held_out
+    }
+
+
 def draw_curves(log: Path, path: Path) -> None:
     """Draw the training log as a PNG.
 
-    It is a CSV with ``epoch``, ``loss``, ``lr``, ``train_<task>``, perhaps ``validation_<task>``.
+    It is a CSV with ``epoch``, ``loss``, ``lr``, ``train_<task>``, and with validation images
+    ``loss_validation`` and ``validation_<task>``.
     The number beside a task is its last score on validation images if there are any, otherwise on
     training images.
     """
@@ -68,8 +87,14 @@ def draw_curves(log: Path, path: Path) -> None:
     page = Page(10, 4)
     left, right = page.axes(0.6, 0.6, 3.7, 2.85), page.axes(5.4, 0.6, 4.5 - labels, 2.85)
 
-    style_epoch_axes(left, "Training loss", epoch)
+    both = "loss_validation" in columns
+    style_epoch_axes(
+        left, "Training and validation loss (dashed)" if both else "Training loss", epoch
+    )
     left.plot(epoch, columns["loss"], color=PALETTE[0], lw=2, marker=marker, ms=4, clip_on=False)
+    if both:
+        held = columns["loss_validation"]
+        left.plot(epoch, held, color=PALETTE[0], lw=1.2, ls=(0, (3, 2)), marker=marker, ms=4)
     rate = left.twinx()
     rate.plot(epoch, columns["lr"], color=MUTED, lw=0.9, ls=(0, (4, 3)), marker=marker)
     # Room below 0, so that its tick label does not touch that of the last epoch.
@@ -80,7 +105,7 @@ def draw_curves(log: Path, path: Path) -> None:
     rate.tick_params(labelsize=8, colors=MUTED, length=0)
     rate.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
     rate.yaxis.get_offset_text().set(size=8, color=MUTED)
-    rate.set_ylabel("learning rate (dashed)", size=8.5, color=MUTED)
+    rate.set_ylabel("learning rate (grey)", size=8.5, color=MUTED)
     rate.spines[:].set_visible(False)
 
     title = "Score on training and validation images (dashed)"

@@ -19,7 +19,7 @@ from ips.config_io import describe
 from ips.explain.colours import class_colours, class_name, ink_on, rgb, shortened
 from ips.files import atomic_write
 from ips.report.charts import epoch_chart, tick_texts
-from ips.report.curves import read_log, scores_on
+from ips.report.curves import losses, read_log, score_curves
 from ips.report.examples import Picture
 from ips.report.facts import costs, counted, data_name, setup
 from ips.report.predictions import TestPredictions
@@ -62,12 +62,9 @@ def write_page(path: Path, content: ReportContent) -> None:
     palette = class_colours([(p.labels, p.strength.tolist()) for p in pictures if p.labels])
     charts = {}
     if log:
-        loss = {"loss": log["loss"]}
-        charts["Training loss"] = epoch_chart(log["epoch"], loss, name="Training loss", unit=False)
-        for split, images in (("train", "training"), ("validation", "validation")):
-            if scores := scores_on(split, log):
-                name = f"Score on the {images} images"
-                charts[name] = epoch_chart(log["epoch"], scores, name=name, unit=True)
+        charts["Loss"] = epoch_chart(log["epoch"], losses(log), name="Loss", unit=False)
+        for name, scores in score_curves(log).items():
+            charts[name] = epoch_chart(log["epoch"], scores, name=name, unit=True)
     page = (
         _environment()
         .get_template("report.html.j2")
