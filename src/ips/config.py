@@ -154,13 +154,17 @@ class PatchesConfig(_Section):
 class EncoderConfig(_Section):
     """The network that turns a patch into an embedding."""
 
-    name: str = _key(
-        "resnet18",
+    name: str | None = _key(
+        None,
         "Network: resnet18, resnet50, thin-resnet (one block per stage, for laptops), "
-        "efficientnet-lite0, timm:NAME, hub:OWNER/REPO, or projector for stored features",
+        "efficientnet-lite0, timm:NAME, hub:OWNER/REPO, or projector for stored features; null for "
+        "efficientnet-lite0 or projector with a table, else resnet18",
     )
-    stages: int = _key(
-        4, "Number of stages: 1 to 4 of a ResNet, 1 to 7 of EfficientNet", ge=1, le=7
+    stages: int | None = _key(
+        None,
+        "Number of stages: 1 to 4 of a ResNet, 1 to 7 of EfficientNet; null for all",
+        ge=1,
+        le=7,
     )
     width: int = _key(64, "Number of channels of the first stage of a ResNet", ge=1, le=512)
     start: Literal["kaiming", "authors"] = _key(
@@ -192,7 +196,9 @@ class EncoderConfig(_Section):
     @model_validator(mode="after")
     def _known_name(self) -> EncoderConfig:
         ours = ("resnet18", "resnet50", "thin-resnet", "efficientnet-lite0", "projector")
-        if self.name not in ours and not self.name.startswith(("timm:", "hub:")):
+        if self.name is None or self.name.startswith(("timm:", "hub:")):
+            return self
+        if self.name not in ours:
             known = ", ".join([*ours, "timm:NAME", "hub:OWNER/REPO"])
             raise ValueError(f"there is no encoder {shown(self.name)}: choose one of {known}")
         return self
@@ -258,6 +264,32 @@ class DPSConfig(_Section):
     clip: float = _key(0.1, "Maximum norm of the gradient", gt=0)
 
 
+class AugmentConfig(_Section):
+    """Random changes of the training images, different in every epoch."""
+
+    kind: Literal["photographs", "slides", "documents", "none"] | None = _key(
+        None,
+        "Preset of the settings below: photographs, slides, documents or none; null for "
+        "photographs or slides with a table of images, else none",
+    )
+    flips: Literal["none", "horizontal", "both"] | None = _key(
+        None, "Mirrored patches: none, horizontal, or both, also top to bottom"
+    )
+    turns: bool | None = _key(None, "Quarter turns of patches")
+    colour: float | None = _key(
+        None, "Largest relative change of brightness, contrast and saturation", ge=0, lt=1
+    )
+    stain: float | None = _key(
+        None, "Largest relative change of the amount of each stain (H, E and DAB)", ge=0, lt=1
+    )
+    blur: float | None = _key(
+        None, "Largest standard deviation of a blur in pixels, of half the images", ge=0, le=10
+    )
+    shift: float | None = _key(
+        None, "Largest shift of the grid of patches, as a fraction of its stride", ge=0, le=0.5
+    )
+
+
 class CNNConfig(_Section):
     """A CNN on the whole image."""
 
@@ -269,12 +301,46 @@ class TrainConfig(_Section):
 
     epochs: int = _key(150, "Number of epochs", ge=1)
     batch: int = _key(16, "Number of images per step", ge=1)
-    lr: float = _key(0.001, "Peak learning rate: 0.001 from scratch, 0.0003 to fine-tune", gt=0)
+    accumulate: int = _key(1, "Number of batches per update of the weights", ge=1)
+    lr: float | None = _key(
+        None,
+        "Peak learning rate; null for 0.0005 with a table and a pretrained encoder, else 0.001",
+        gt=0,
+    )
+    encoder_lr: float | None = _key(
+        None,
+        "Learning rate of the encoder as a factor of lr; null for 0.3 with a table and a "
+        "pretrained encoder, else 1",
+        gt=0,
+    )
     weight_decay: float = _key(0.1, "Weight decay of AdamW", ge=0)
     warmup: float | None = _key(
         None, "Epochs of linear warm-up; null for a tenth of all epochs, at most 10", ge=0
     )
-    seed: int = _seed("Random seed of weights, dropout, and the order of images and patches")
+    clip: float | None = _key(
+        None, "Maximum norm of the gradient; null for no limit, or dps.clip", gt=0
+    )
+    smoothing: float = _key(0.0, "Label smoothing, such as 0.1", ge=0, lt=1)
+    balance: Literal["weights", "sampling", "none"] | None = _key(
+        None,
+        "Balancing of classes in a table: weights in the loss, sampling of rare classes more "
+        "often, or none; null for weights if the largest class has 3 times the images of the "
+        "smallest",
+    )
+    result: Literal["best", "last"] | None = _key(
+        None,
+        "Epoch of the final model: best on the validation images, or last; null for best with a "
+        "table that has validation images, else last",
+    )
+    monitor: Literal["score", "loss"] = _key(
+        "score", "What the best epoch is chosen by: mean score of all tasks, or loss"
+    )
+    patience: int | None = _key(
+        None, "Epochs without improvement after which training stops; null for no limit", ge=1
+    )
+    seed: int = _seed(
+        "Random seed of weights, dropout, augmentation, and the order of images and patches"
+    )
     slice: int | None = _key(
         None, "Number of patches embedded at once in training, to save memory; null for all", ge=1
     )
@@ -340,6 +406,7 @@ class Config(_Section):
     aggregate: AggregateConfig = _key(AggregateConfig(), "Aggregation of patches to predictions")
     dps: DPSConfig = _key(DPSConfig(), "Settings of method dps")
     cnn: CNNConfig = _key(CNNConfig(), "Settings of method cnn")
+    augment: AugmentConfig = _key(AugmentConfig(), "Random changes of the training images")
     train: TrainConfig = _key(TrainConfig(), "Optimisation")
     tasks: dict[str, TaskConfig] = _key(..., "Labels to predict, by name", min_length=1)
     readout: str | None = _key(None, "Task that trains the patch-level head; null for none")

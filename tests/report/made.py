@@ -22,7 +22,8 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def config(**tasks: dict[str, Any]) -> Config:
-    return parse_config({"tasks": tasks}, source="test")
+    values = {"tasks": tasks, "encoder": {"name": "resnet18", "stages": 4}, "train": {"lr": 0.001}}
+    return parse_config(values, source="test")
 
 
 def made(settings: Config, *, count: int = 24, skill: float = 2.0) -> TestPredictions:

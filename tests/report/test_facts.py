@@ -14,10 +14,14 @@ from ips.report.facts import costs, setup
 @pytest.mark.parametrize(
     ("encoder", "expected"),
     [
-        ({}, "resnet18, 4 stages, width 64, from scratch"),
+        ({"name": "resnet18"}, "resnet18, 4 stages, width 64, from scratch"),
         (
-            {"weights": "runs/a/encoder.pth"},
+            {"name": "resnet18", "weights": "runs/a/encoder.pth"},
             "resnet18, 4 stages, width 64, starting from encoder.pth",
+        ),
+        (
+            {"name": "efficientnet-lite0", "weights": "imagenet"},
+            "efficientnet-lite0, 4 stages, starting from imagenet",
         ),
         ({"name": "projector", "dim": 8}, "projector to 8 values"),
         ({"name": "timm:resnet10t"}, "timm:resnet10t, pretrained"),
@@ -26,7 +30,8 @@ from ips.report.facts import costs, setup
 )
 def test_encoders_are_described_with_their_weights(encoder: dict[str, Any], expected: str) -> None:
     tasks = {"grade": {"kind": "binary"}}
-    config = parse_config({"tasks": tasks, "encoder": encoder}, source="test")
+    values = {"tasks": tasks, "encoder": {"stages": 4} | encoder, "train": {"lr": 0.001}}
+    config = parse_config(values, source="test")
     facts = setup(config, model={"aggregation": "none"}, parameters=1234, train=5, test=6)
     assert facts["encoder"] == expected
     assert facts["aggregation"] == "none"

@@ -103,6 +103,7 @@ def _run_steps(
     batch, load = config.train.batch, config.select.load
     half = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}.get(config.train.precision)
     autocast = torch.autocast(net.device.type, dtype=half, enabled=half is not None)
+    assert config.train.lr is not None
     optimizer = torch.optim.AdamW(net.parameters(), lr=config.train.lr)
     tasks = build_tasks(config.tasks)
     seconds = []

@@ -96,6 +96,13 @@ def normalisation(name: str, weights: str | Path | None) -> tuple[list[float], l
     return [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
+def is_pretrained(name: str, weights: str | Path | None) -> bool:
+    """Whether an encoder starts with pretrained weights, see `build_encoder`."""
+    if weights is None:
+        return name == EFFICIENTNET or name.startswith(("timm:", "hub:"))
+    return str(weights) != UNTRAINED
+
+
 def is_name(weights: str | Path) -> bool:
     """Whether ``weights`` is a name (``imagenet``, ``none``, ``hub:...``) and not a file."""
     return str(weights) in (IMAGENET, UNTRAINED) or str(weights).startswith("hub:")

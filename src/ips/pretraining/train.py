@@ -140,7 +140,7 @@ class Learner(harness.BaseLearner):
 
     def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
         """Loss of a batch ``(b, C, h, w)`` uint8."""
-        self.seed_step()
+        self.seed_step(batch_idx)
         result = self.byol(*self.views(batch))
         self.check_finite(result.loss)
         self._values.append(

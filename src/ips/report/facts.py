@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ips.config import Config
+from ips.nn import ENCODERS
 from ips.progress import duration
 from ips.report.statistics import Floats
 
@@ -42,6 +43,10 @@ def setup(
         f"learning rate {training.lr:g}, weight decay {training.weight_decay:g}, "
         f"precision {training.precision}"
     )
+    if training.balance not in (None, "none"):
+        schedule += f", classes balanced by {training.balance}"
+    if config.augment.kind not in (None, "none"):
+        schedule += f", augmented as {config.augment.kind}"
     tasks = [f"{name} ({task.kind}, {task.classes} classes)" for name, task in config.tasks.items()]
     return {
         "method": config.method,
@@ -88,9 +93,12 @@ def _encoder(config: Config) -> str:
     encoder = config.encoder
     if encoder.name == "projector":
         return f"projector to {encoder.dim} values"
+    assert encoder.name is not None
     text, start = encoder.name, "pretrained"
     if not text.startswith(("timm:", "hub:")):
-        text += f", {counted(encoder.stages, 'stage')}, width {encoder.width}"
+        assert encoder.stages is not None
+        width = f", width {encoder.width}" if text in ENCODERS else ""
+        text += f", {counted(encoder.stages, 'stage')}{width}"
         start = "from scratch"
     if encoder.weights is not None:
         weights = encoder.weights.name  # a file without its folder

@@ -61,10 +61,11 @@ def _write_report(
     data = build_data(predictor.config)
     predictions = _predictions(run, predictor, data, console)
     best, worst = predictions.best_and_worst(examples)
+    epoch = RunFolder(run).model_epoch()
     content = ReportContent(
         name=run.resolve().name,
         config=predictor.config,
-        model=predictor.net.describe(),
+        model=predictor.net.describe() | ({} if epoch is None else {"weights": str(epoch)}),
         parameters=sum(p.numel() for p in predictor.net.parameters()),
         train_images=len(data.train),
         log=RunFolder(run).metrics,

@@ -41,7 +41,9 @@ class Bar(Callback):
     ) -> None:
         note = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
         if outputs is not None:
-            note += f"  loss {float(outputs['loss']):.3f}"
+            # Lightning divides the loss by the number of batches per update.
+            loss = float(outputs["loss"]) * trainer.accumulate_grad_batches
+            note += f"  loss {loss:.3f}"
         self._progress.update(self._task, completed=trainer.global_step, note=note)
 
     def on_train_epoch_end(self, trainer: L.Trainer, learner: L.LightningModule) -> None:

@@ -3,10 +3,11 @@
 config.yaml          all settings, resolved
 split.csv            split of each image of a table
 metrics.csv          one row per epoch
-checkpoints/         state after the last finished epoch and the one before, for --resume
+checkpoints/         state after the last finished epoch and the one before, for --resume, and the
+                     weights of the best epoch, if the model is to have those
 figures/             figures
-model.safetensors    the trained model, with its config in the header
-test.json            score of each task on the test images
+model.safetensors    the trained model, with its config and its epoch in the header
+test.json            score of each task on the test images, and the epoch of the model
 predictions.csv      predictions for all test images, written by `ips report`
 report.html          the report, written by `ips report`
 viewer/              cache of `ips view`
@@ -19,11 +20,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from ips.config import Config
@@ -34,6 +35,8 @@ from ips.locks import lock_folder
 from ips.models import Net
 from ips.nn.weights_file import read_weights, write_weights
 from ips.training.model import build_model
+
+_EPOCH = "model_epoch"  # beside the keys of a config in the header of a model
 
 
 class RunFolder:
@@ -54,6 +57,23 @@ class RunFolder:
         self.model = path / "model.safetensors"
         self.test = path / "test.json"
         self.encoder = path / "encoder.safetensors"
+
+    def best(self, epoch: int) -> Path:
+        """The weights of an epoch that was the best so far."""
+        return self.checkpoint.with_name(f"best-epoch-{epoch}.safetensors")
+
+    def all_best(self) -> list[Path]:
+        """The weights of all epochs that were the best at some time, and are still stored."""
+        return list(self.checkpoint.parent.glob("best-epoch-*.safetensors"))
+
+    def model_epoch(self) -> ModelEpoch | None:
+        """The epoch of the trained model; None if it is unknown, as in runs up to version 0.1."""
+        try:
+            with safe_open(self.model, framework="pt") as file:
+                header = json.loads((file.metadata() or {})["config"])
+            return ModelEpoch(**header[_EPOCH])
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -94,6 +114,32 @@ class RunFolder:
 
 
 @dataclass(frozen=True)
+class ModelEpoch:
+    """The epoch that the weights of a trained model are from.
+
+    Attributes:
+        epoch: its number, counted from 1.
+        epochs: number of epochs of the training.
+        chosen_by: ``score`` or ``loss`` on the validation images; None for the last epoch.
+        value: that score or loss.
+
+    >>> str(ModelEpoch(7, 12, "score", 0.93125)), str(ModelEpoch(12, 12))
+    ('epoch 7 of 12, with the best validation score (0.931)', 'epoch 12 of 12, the last')
+    """
+
+    epoch: int
+    epochs: int
+    chosen_by: str | None = None
+    value: float | None = None
+
+    def __str__(self) -> str:
+        words = "the last"
+        if self.chosen_by is not None:
+            words = f"with the best validation {self.chosen_by} ({self.value:.3f})"
+        return f"epoch {self.epoch} of {self.epochs}, {words}"
+
+
+@dataclass(frozen=True)
 class TrainedModel:
     """A trained model in evaluation mode, and the resolved config it was trained with."""
 
@@ -101,9 +147,10 @@ class TrainedModel:
     config: Config
 
 
-def save_model(net: Net, config: Config, path: Path) -> None:
-    """Write the weights of a model with its config in the header."""
-    save_weights(net, path, config=config.model_dump(mode="json"))
+def save_model(net: Net, config: Config, path: Path, *, epoch: ModelEpoch | None = None) -> None:
+    """Write the weights of a model with its config and its epoch in the header."""
+    header = config.model_dump(mode="json")
+    save_weights(net, path, config=header if epoch is None else {**header, _EPOCH: asdict(epoch)})
 
 
 def save_weights(module: nn.Module, path: Path, *, config: Mapping[str, Any]) -> None:
@@ -133,6 +180,8 @@ def load_model(run: Path) -> TrainedModel:
         raise RunError(
             f"{folder.model}: damaged, the config in its header cannot be read; train the run again"
         ) from error
+    if isinstance(values, dict):
+        values.pop(_EPOCH, None)
     config = parse_saved_config(values, source=str(folder.model))
     # The trained weights replace the pretrained ones, whose file may be gone.
     start = config.encoder.model_copy(update={"weights": Path("none")})

@@ -66,9 +66,14 @@ class BaseLearner(L.LightningModule, ABC):
     def epoch_metrics(self) -> dict[str, float]:
         """Metrics of the current epoch, by column of ``metrics.csv``."""
 
-    def seed_step(self) -> None:
+    def step_number(self, batch_idx: int) -> int:
+        """Number of a batch among all of the training, also if several batches are one update."""
+        batches = self.trainer.accumulate_grad_batches
+        return self.global_step * batches + batch_idx % batches
+
+    def seed_step(self, batch_idx: int) -> None:
         """Seed torch with the step number, so that a resumed run repeats the same steps."""
-        step = self.global_step * self.trainer.world_size + self.global_rank
+        step = self.step_number(batch_idx) * self.trainer.world_size + self.global_rank
         torch.manual_seed(self.seed * 1_000_003 + step)
 
     def check_finite(self, loss: Tensor) -> None:
@@ -121,6 +126,7 @@ def fit(
     devices: int = 1,
     deterministic: bool = False,
     gradient_clip: float | None = None,
+    accumulate: int = 1,
     logger: Logger | None = None,
     log_memory: bool = False,
     callbacks: Sequence[L.Callback] = (),
@@ -135,6 +141,7 @@ def fit(
         devices: number of GPUs, or of processes without a GPU.
         deterministic: use only deterministic operations; an error names one that is not.
         gradient_clip: maximum norm of the gradient; None for no limit.
+        accumulate: number of batches per update of the weights.
         logger: further logger of the epoch metrics.
         log_memory: add the column ``peak_mb`` to the metrics.
         callbacks: further callbacks, called first.
@@ -154,6 +161,7 @@ def fit(
             sync_batchnorm=gpu and devices > 1,  # statistics of the whole batch
             precision=precision,
             gradient_clip_val=gradient_clip,
+            accumulate_grad_batches=accumulate,
             logger=logger or False,
             callbacks=[FiniteWeights(), *callbacks, *own],
             use_distributed_sampler=False,  # the loaders split the batches themselves

@@ -27,14 +27,17 @@ from ips.nn import (
 from ips.nn.weights import is_name, normalisation
 from ips.tasks import Task, build_tasks
 from ips.training.data import Data
+from ips.training.defaults import with_defaults
 
 _RANDOM = ("rps", "deepmil", "deepmil-plus")  # methods that draw patches at random, or use all
 
 
 def resolve(config: Config, data: Data) -> Config:
-    """A copy of ``config`` with the settings of the data filled in, to build a model from."""
+    """A copy of ``config`` with all open settings filled in, to build a model from."""
+    config = with_defaults(config, data)
     shape = data.train[0][0].shape
     encoder = config.encoder
+    assert encoder.name is not None
     if (encoder.name == "projector") != (len(shape) == 1):
         kind = "features" if len(shape) == 1 else "pixels"
         raise ConfigError(
@@ -169,7 +172,7 @@ def _encoder(
     config: Config, *, extra: int = 0, stages: int | None = None, plain: bool = False
 ) -> BuiltEncoder:
     encoder = config.encoder
-    if encoder.inputs is None:
+    if encoder.inputs is None or encoder.name is None or encoder.stages is None:
         raise ConfigError("encoder.inputs is not known yet: resolve the config with its data first")
     if config.method in ("cnn", "dps") and encoder.name not in ENCODERS:
         raise ConfigError(

@@ -21,6 +21,7 @@ from ips.models import Load, Net, Output
 from ips.patches import PatchSource, in_memory
 from ips.selection import Selection
 from ips.tasks import Task, build_tasks
+from ips.training.balance import image_weights
 from ips.training.data import Data, DataSet, set_epoch
 from ips.training.harness import BaseLearner, listed, make_loader
 
@@ -45,6 +46,10 @@ class Batches(L.LightningDataModule):
         data, epoch = self.data.train, self.trainer.current_epoch
         set_epoch(data, epoch)
         generator = torch.Generator().manual_seed(self.config.train.seed * 1_000_003 + epoch)
+        if self.config.train.balance == "sampling":
+            chances = image_weights(self.data.labels["train"], build_tasks(self.config.tasks))
+            drawn = torch.multinomial(chances, len(data), replacement=True, generator=generator)
+            return self._loader(data, drawn.tolist())
         return self._loader(data, torch.randperm(len(data), generator=generator).tolist())
 
     def val_dataloader(self) -> DataLoader[Any] | list[Any]:
@@ -76,15 +81,27 @@ def freeze_norms(encoder: nn.Module) -> None:
 
 
 def total_loss(
-    net: Net, tasks: Mapping[str, Task], output: Output, labels: Mapping[str, Tensor]
+    net: Net,
+    tasks: Mapping[str, Task],
+    output: Output,
+    labels: Mapping[str, Tensor],
+    *,
+    weights: Mapping[str, Tensor] | None = None,
+    smoothing: float = 0.0,
 ) -> Tensor:
-    """The mean loss of the tasks, plus the loss of the patch-level head."""
-    losses = [task.loss(output.logits[name], labels[name]) for name, task in tasks.items()]
-    loss = torch.stack(losses).mean()
+    """The mean loss of the tasks, plus the loss of the patch-level head.
+
+    For ``weights`` of the classes by task, and ``smoothing``, see `Task.loss`.
+    """
+
+    def loss_of(name: str, logits: Tensor) -> Tensor:
+        weight = None if weights is None else weights[name]
+        return tasks[name].loss(logits, labels[name], weights=weight, smoothing=smoothing)
+
+    loss = torch.stack([loss_of(name, output.logits[name]) for name in tasks]).mean()
     if net.readout is not None:
         assert output.readout_logits is not None
-        task = net.readout.task
-        loss = loss + tasks[task].loss(output.readout_logits, labels[task])
+        loss = loss + loss_of(net.readout.task, output.readout_logits)
     return loss
 
 
@@ -110,17 +127,26 @@ class Learner(BaseLearner):
         net: the model.
         config: resolved config of the run.
         observer: callback that receives every test batch.
+        weights: weights of the classes in the loss by task; None for equal ones.
     """
 
-    def __init__(self, net: Net, config: Config, *, observer: BatchObserver | None = None) -> None:
+    def __init__(
+        self,
+        net: Net,
+        config: Config,
+        *,
+        observer: BatchObserver | None = None,
+        weights: Mapping[str, Tensor] | None = None,
+    ) -> None:
         hint = f"lower train.lr={config.train.lr}, or look for broken images or labels"
         super().__init__(seed=config.train.seed, hint=hint)
-        self.net, self.config, self.observer = net, config, observer
+        self.net, self.config, self.observer, self.weights = net, config, observer, weights
         self.tasks = build_tasks(config.tasks)
         # Plain dicts, so that the metrics stay out of the state_dict.
         self.metrics: dict[str, Metric] = {}
         self.validation_metrics: dict[str, Metric] = {}
         self.losses: list[Tensor] = []
+        self.validation_losses: list[Tensor] = []  # of each image
         self.test_labels: dict[str, list[Tensor]] = {}
 
     def on_train_epoch_start(self) -> None:
@@ -134,24 +160,26 @@ class Learner(BaseLearner):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         sources, labels = batch
-        self.seed_step()
+        self.seed_step(batch_idx)
         output = self.net.forward_train(
             sources,
             load=self.config.select.load,
-            seed=self.seed + self.global_step,
+            seed=self.seed + self.step_number(batch_idx),
             progress=self.global_step / self.trainer.estimated_stepping_batches,
         )
-        loss = total_loss(self.net, self.tasks, output, labels)
+        loss = self._loss(output, labels)
         self.check_finite(loss)
         self._update(self.metrics, output, labels)
         self.losses.append(loss.detach())
         return loss
 
     def on_validation_epoch_start(self) -> None:
-        self.validation_metrics = self._new_metrics()
+        self.validation_metrics, self.validation_losses = self._new_metrics(), []
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        self._score(self.validation_metrics, batch)
+        output, _ = self._score(self.validation_metrics, batch)
+        loss = self._loss(output, batch[1]).detach()
+        self.validation_losses += [loss] * len(batch[0])  # the last batch may be smaller
 
     def on_test_epoch_start(self) -> None:
         self.metrics = self._new_metrics()
@@ -184,19 +212,41 @@ class Learner(BaseLearner):
     def epoch_metrics(self) -> dict[str, float]:
         values = {"loss": float(torch.stack(self.losses).mean())}
         values |= {f"train_{task}": score for task, score in self.scores().items()}
-        validation = _compute(self.validation_metrics)
-        return values | {f"validation_{task}": score for task, score in validation.items()}
+        if self.validation_losses:
+            values["loss_validation"] = self.validation_loss()
+        return values | {f"validation_{k}": v for k, v in self.validation_scores().items()}
+
+    def validation_scores(self) -> dict[str, float]:
+        """Score of each task on the validation images, like `scores`; empty without any."""
+        return _compute(self.validation_metrics)
+
+    def validation_loss(self) -> float:
+        """Mean loss of the validation images, which is that of training."""
+        return float(torch.stack(self.validation_losses).mean())
 
     def configure_optimizers(self) -> Any:
         train = self.config.train
+        assert train.lr is not None
         optimizer = torch.optim.AdamW(
-            self.net.parameters(), lr=train.lr, weight_decay=train.weight_decay
+            self._parameter_groups(), lr=train.lr, weight_decay=train.weight_decay
         )
         total = int(self.trainer.estimated_stepping_batches)
         warmup = min(round(train.warmup_epochs * total / train.epochs), total)
         return self.scheduled(
             optimizer, lambda step: learning_rate_factor(step, warmup=warmup, total=total)
         )
+
+    def _parameter_groups(self) -> Any:
+        """The parameters, in two groups if the encoder has its own learning rate."""
+        lr, factor = self.config.train.lr, self.config.train.encoder_lr
+        if factor in (None, 1):
+            return self.net.parameters()
+        assert lr is not None
+        assert factor is not None
+        encoder = list(self.net.encoder.parameters())
+        ids = {id(weight) for weight in encoder}
+        rest = [weight for weight in self.net.parameters() if id(weight) not in ids]
+        return [{"params": rest}, {"params": encoder, "lr": lr * factor}]
 
     def configure_gradient_clipping(
         self,
@@ -210,6 +260,12 @@ class Learner(BaseLearner):
             ids = {id(weight) for weight in head}
             weights = [weight for weight in self.net.parameters() if id(weight) not in ids]
             nn.utils.clip_grad_norm_(weights, gradient_clip_val)
+
+    def _loss(self, output: Output, labels: Mapping[str, Tensor]) -> Tensor:
+        smoothing = self.config.train.smoothing
+        return total_loss(
+            self.net, self.tasks, output, labels, weights=self.weights, smoothing=smoothing
+        )
 
     def _new_metrics(self) -> dict[str, Metric]:
         return {name: task.metric().to(self.device) for name, task in self.tasks.items()}

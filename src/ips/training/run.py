@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,19 @@ from rich.progress import Progress
 
 from ips.config import Config
 from ips.config_io import parse_saved_config, read_yaml, write_yaml
+from ips.data.augmented import AugmentedData
 from ips.files import write_text
 from ips.models import Net
 from ips.progress import progress_bar
 from ips.tasks import build_tasks
 from ips.training import harness
+from ips.training.balance import class_weights, lopsided_classes
+from ips.training.best import BestEpoch
 from ips.training.checks import check_files, missing_classes
 from ips.training.data import Data, build_data
+from ips.training.defaults import changes
 from ips.training.event_log import EventLog
-from ips.training.folder import RunFolder, TrainedModel, load_model, save_model
+from ips.training.folder import ModelEpoch, RunFolder, TrainedModel, load_model, save_model
 from ips.training.model import build_model, resolve
 from ips.training.module import Batches, BatchObserver, Learner
 from ips.training.split_file import check_test_images, record_split
@@ -82,9 +87,10 @@ def train(
     with folder.lock():
         started = folder.has_run(resume=resume)
         data = data or build_data(config)
-        config = resolve(config, data)
+        given, config = config, resolve(config, data)
         if started:
             then = parse_saved_config(read_yaml(folder.config), source=str(folder.config))
+            then = resolve(then, data)  # an earlier version had fewer settings
             folder.check_settings(_flat_settings(config), _flat_settings(then))
         if folder.model.is_file():
             check_test_images(folder.split, data)
@@ -92,26 +98,71 @@ def train(
         progress = progress or progress_bar(console)
         if not started:
             _check(data, config, progress)
+            if given.train.balance is None and config.train.balance == "weights":
+                _announce_balance(data, config, progress)
         torch.manual_seed(config.train.seed)
         net = build_model(config)
         write_yaml(config.model_dump(mode="json"), folder.config)
         record_split(folder.split, data)
-        harness.fit(
-            Learner(net, config),
-            Batches(config, data),
+        balanced = config.train.balance == "weights"
+        tasks = build_tasks(config.tasks)
+        weights = class_weights(data.labels["train"], tasks) if balanced else None
+        best = _best_epoch(config, folder)
+        trainer = harness.fit(
+            Learner(net, config, weights=weights),
+            Batches(config, _augmented(data, config)),
             folder,
             settings=_flat_settings(config),
             progress=progress,
             epochs=config.train.epochs,
             precision=config.train.precision,
             deterministic=config.train.deterministic,
-            gradient_clip=net.gradient_clip,
+            gradient_clip=config.train.clip or net.gradient_clip,
+            accumulate=config.train.accumulate,
             logger=EventLog(run / "tensorboard"),
             log_memory=True,
-            callbacks=[_watcher(watch)] if watch else [],
+            callbacks=[*([best] if best else []), *([_watcher(watch)] if watch else [])],
         )
-        save_model(net, config, folder.model)
+        epoch = _finish(net, config, best, epochs=trainer.current_epoch)
+        save_model(net, config, folder.model, epoch=epoch)
+        if best is not None:
+            _say(progress, _ending(config, epoch))
     return TrainedModel(net.eval(), config)
+
+
+def _augmented(data: Data, config: Config) -> Data:
+    """The data with random changes of its training images, if the config asks for any."""
+    if not changes(config.augment):
+        return data
+    return replace(data, train=AugmentedData(data.train, config.augment, seed=config.train.seed))
+
+
+def _ending(config: Config, epoch: ModelEpoch) -> str:
+    text = f"the model is that of {epoch}"
+    if epoch.epochs < config.train.epochs:
+        text += (
+            f"; training stopped early, after {config.train.patience} epochs without a better "
+            f"validation {config.train.monitor}"
+        )
+    return text
+
+
+def _best_epoch(config: Config, folder: RunFolder) -> BestEpoch | None:
+    train = config.train
+    if train.result != "best" and train.patience is None:
+        return None
+    return BestEpoch(folder, monitor=train.monitor, patience=train.patience)
+
+
+def _finish(net: Net, config: Config, best: BestEpoch | None, *, epochs: int) -> ModelEpoch:
+    """Give the model the weights of the epoch that the config asks for."""
+    if config.train.result != "best":
+        return ModelEpoch(epochs, epochs)
+    assert best is not None
+    best.load_into(net)
+    if config.train.monitor == "loss" or math.isnan(best.score):
+        return ModelEpoch(best.epoch, epochs, "loss", best.loss)
+    return ModelEpoch(best.epoch, epochs, "score", best.score)
 
 
 def evaluate(
@@ -152,10 +203,19 @@ def evaluate(
 def _check(data: Data, config: Config, progress: Progress) -> None:
     """Check labels and files before the first step; warn of classes that a split lacks."""
     for warning in missing_classes(data, build_tasks(config.tasks)):
-        progress.console.print(f"warning: {warning}", markup=False, highlight=False, soft_wrap=True)
+        _say(progress, f"warning: {warning}")
     if data.stored:
         with nullcontext() if progress.live.is_started else progress:
             check_files(data, progress)
+
+
+def _announce_balance(data: Data, config: Config, progress: Progress) -> None:
+    found = lopsided_classes(data.labels["train"], build_tasks(config.tasks))
+    _say(progress, f"{found}: rare classes count more in the loss (train.balance=weights)")
+
+
+def _say(progress: Progress, text: str) -> None:
+    progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _flat_settings(config: Config) -> dict[str, Any]:

@@ -1,0 +1,131 @@
+"""Choose the settings that a config leaves open (null), by data set and encoder.
+
+The paper's recipes get what the paper has: a fresh ResNet unless named otherwise, no augmentation,
+no balancing, and the last epoch. A table of one's own images gets what usually works for those.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ips.config import AugmentConfig, Config, EncoderConfig, TableConfig, TrainConfig
+from ips.errors import ConfigError
+from ips.nn.build import PROJECTOR
+from ips.nn.efficientnet import EFFICIENTNET
+from ips.nn.weights import IMAGENET, is_pretrained
+from ips.patches import PatchSource
+from ips.tasks import build_tasks
+from ips.training.balance import lopsided_classes
+from ips.training.data import Data
+
+_STAGES = {EFFICIENTNET: 7}  # others have 4
+
+# A pretrained encoder needs small steps, the new layers behind it larger ones.
+_FINE_TUNING = {"lr": 0.0005, "encoder_lr": 0.3}
+_FROM_SCRATCH = {"lr": 0.001, "encoder_lr": 1.0}
+
+_NONE = {"flips": "none", "turns": False, "colour": 0, "stain": 0, "blur": 0, "shift": 0}
+_PRESETS: dict[str, dict[str, Any]] = {
+    "none": _NONE,
+    "photographs": _NONE | {"flips": "horizontal", "colour": 0.2, "blur": 1, "shift": 0.25},
+    # A slide has no top, and its stains differ from laboratory to laboratory.
+    "slides": {
+        "flips": "both",
+        "turns": True,
+        "colour": 0.1,
+        "stain": 0.1,
+        "blur": 1,
+        "shift": 0.5,
+    },
+    # Writing has a direction.
+    "documents": _NONE | {"colour": 0.2, "blur": 1, "shift": 0.25},
+}
+
+# Micrometres per pixel: slides are scanned at 0.1 to 4, documents at 1,200 dpi have 21.
+_LARGEST_SLIDE_PIXEL = 10.0
+_WHOLE_IMAGE = ("cnn", "dps")  # methods that put the patches together again
+
+
+def with_defaults(config: Config, data: Data) -> Config:
+    """A copy of ``config`` without open settings of encoder, augmentation and training."""
+    source, _ = data.train[0]
+    encoder = _encoder(config, source)
+    config = config.model_copy(update={"encoder": encoder})
+    return config.model_copy(
+        update={"augment": _augment(config, source), "train": _train(config, data)}
+    )
+
+
+def _encoder(config: Config, source: PatchSource) -> EncoderConfig:
+    encoder, own = config.encoder, isinstance(config.data, TableConfig)
+    name, weights = encoder.name, encoder.weights
+    if name is None:
+        name = "resnet18"
+        if own and len(source.shape) == 1:
+            name = PROJECTOR
+        elif own and weights is None and config.method not in _WHOLE_IMAGE:
+            name = EFFICIENTNET
+    if name == EFFICIENTNET and weights is None:
+        weights = Path(IMAGENET)
+    stages = encoder.stages or _STAGES.get(name, 4)
+    return encoder.model_copy(update={"name": name, "weights": weights, "stages": stages})
+
+
+def _augment(config: Config, source: PatchSource) -> AugmentConfig:
+    augment, own = config.augment, isinstance(config.data, TableConfig)
+    pixels, whole = len(source.shape) == 3, config.method in _WHOLE_IMAGE
+    kind = augment.kind
+    if kind is None:
+        kind = "none"
+        if own and pixels and not whole:
+            kind = "slides" if _is_slide(source) else "photographs"
+    given = {key: value for key, value in augment if value is not None}
+    result = AugmentConfig(**{**_PRESETS[kind], **given, "kind": kind})
+    if changes(result) and (whole or not pixels):
+        what = f"method={config.method}" if whole else "stored features"
+        raise ConfigError(
+            f"augment.kind={kind} with {what}, which cannot be augmented: set augment.kind=none, "
+            "and no other setting of augment"
+        )
+    return result
+
+
+def changes(augment: AugmentConfig) -> bool:
+    """Whether a resolved section ``augment`` changes images at all."""
+    return any(getattr(augment, key) != value for key, value in _NONE.items())
+
+
+def _is_slide(source: PatchSource) -> bool:
+    mpp = source.parts[0].mpp
+    return mpp is not None and min(mpp) <= _LARGEST_SLIDE_PIXEL
+
+
+def _train(config: Config, data: Data) -> TrainConfig:
+    train, own = config.train, isinstance(config.data, TableConfig)
+    assert config.encoder.name is not None
+    tuned = own and is_pretrained(config.encoder.name, config.encoder.weights)
+    rates = _FINE_TUNING if tuned else _FROM_SCRATCH
+    validated = data.validation is not None
+    for key, open in (("result", "last"), ("patience", None)):
+        value = getattr(train, key)
+        if value not in (None, open) and not validated:
+            raise ConfigError(
+                f"train.{key}={value} needs validation images: set data.validation, or leave it out"
+            )
+    labels = data.labels.get("train", [])
+    if train.balance not in (None, "none") and not labels:
+        raise ConfigError(
+            f"train.balance={train.balance} with data.kind={config.data.kind}: only the classes "
+            "of a table can be balanced: set train.balance=none"
+        )
+    tasks = build_tasks(config.tasks)
+    lopsided = own and labels and lopsided_classes(labels, tasks) is not None
+    return train.model_copy(
+        update={
+            "lr": train.lr or rates["lr"],
+            "encoder_lr": train.encoder_lr or rates["encoder_lr"],
+            "balance": train.balance or ("weights" if lopsided else "none"),
+            "result": train.result or ("best" if own and validated else "last"),
+        }
+    )

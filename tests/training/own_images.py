@@ -1,0 +1,52 @@
+"""Tables of small images, slides and feature files, for tests of training on one's own data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import tifffile
+from PIL import Image
+
+
+def photographs(folder: Path, *, count: int = 12, every: int = 2, side: int = 40) -> Path:
+    """Pictures of noise; every second, or so, is brighter and of the class "high"."""
+    for number in range(count):
+        noise = np.random.default_rng(number).integers(0, 120, (side, side, 3), dtype=np.uint8)
+        Image.fromarray(noise + 100 * (number % every == 0)).save(folder / f"{number}.png")
+    names = [f"{number}.png" for number in range(count)]
+    return _table(folder, names, ["high" if i % every == 0 else "low" for i in range(count)])
+
+
+def slides(folder: Path, *, count: int = 12, micrometres: float = 0.5) -> Path:
+    """TIFFs that state their resolution."""
+    pixels = np.full((40, 40, 3), 200, np.uint8)
+    resolution = (10_000 / micrometres, 10_000 / micrometres)
+    for number in range(count):
+        tifffile.imwrite(
+            folder / f"{number}.tif",
+            pixels,
+            photometric="rgb",
+            resolution=resolution,
+            resolutionunit="centimeter",
+        )
+    return _table(folder, [f"{i}.tif" for i in range(count)], [str(i % 2) for i in range(count)])
+
+
+def features(folder: Path, *, count: int = 12, task: str = "grade", every: int = 2) -> Path:
+    """Feature files of 12 values per patch."""
+    for number in range(count):
+        rng = np.random.default_rng(number)
+        with h5py.File(folder / f"{number}.h5", "w") as file:
+            file["features"] = rng.standard_normal((5 + number, 12)).astype(np.float32)
+            file["coords"] = np.arange(2 * (5 + number), dtype=np.int32).reshape(-1, 2)
+    labels = [str(int(i % every == 0)) for i in range(count)]
+    return _table(folder, [f"{i}.h5" for i in range(count)], labels, task=task)
+
+
+def _table(folder: Path, names: list[str], labels: list[str], *, task: str = "grade") -> Path:
+    lines = [f"{name},{label}" for name, label in zip(names, labels, strict=True)]
+    table = folder / "labels.csv"
+    table.write_text("\n".join([f"path,{task}", *lines]))
+    return table
