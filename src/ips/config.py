@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -366,11 +366,30 @@ class TaskConfig(_Section):
     metric: Literal["accuracy", "exact-match", "auc"] | None = _key(
         None, "Metric; null for accuracy (multiclass), exact-match (multilabel), auc (binary)"
     )
-    names: list[str] | None = _key(None, "Names of the classes; null for those of the data")
+    names: list[str] | None = _key(
+        None,
+        "Names of the classes, in the order of labels that are numbers; null for those of the data",
+    )
+    positive: str | None = _key(
+        None, "Name of the positive class, if there are two classes; null for the second"
+    )
+
+    def ordered(self, names: Sequence[str]) -> list[str]:
+        """Names of the classes in the order of the model: the positive class last."""
+        return sorted(names, key=lambda name: name == self.positive)
 
     @model_validator(mode="after")
     def _consistent(self) -> TaskConfig:
         count = 2 if self.kind == "binary" else self.classes
+        if self.names is not None and len(set(self.names)) != len(self.names):
+            raise ValueError(f"names={shown(self.names)}: two classes have the same name")
+        if self.positive is not None and (self.kind == "multilabel" or count != 2):
+            raise ValueError(
+                f"positive={shown(self.positive)} is for tasks of two classes: leave it out"
+            )
+        if self.positive is not None and self.positive not in (self.names or [self.positive]):
+            known = ", ".join(self.names or [])
+            raise ValueError(f"positive={shown(self.positive)} is not one of the names {known}")
         if self.names is not None and len(self.names) != count:
             raise ValueError(f"{len(self.names)} names for {count} classes")
         if self.kind == "binary" and self.classes > 2:

@@ -98,8 +98,8 @@ def _rows(table: Path, config: Config) -> list[Row]:
     columns, lines = read_cells(table, [column])
     tasks = [task for task in config.tasks if task in columns]
     return [
-        Row(root / cells[column], {task: cells[task] for task in tasks}, None)
-        for _, cells in lines
+        Row(root / cells[column], {task: cells[task] for task in tasks}, None, line=line)
+        for line, cells in lines
         if cells[column]
     ]
 

@@ -34,7 +34,7 @@ class Task:
 
     Args:
         kind: multiclass, multilabel or binary. A binary task has a single logit, that of its
-            second class.
+            second class, the positive one.
         classes: C; ignored for a binary task, which always has two classes.
         names: names of the classes; None to call them by their number.
         score: metric to report; None for accuracy (multiclass), exact match (multilabel) or AUC
@@ -194,6 +194,8 @@ class Task:
 def build_tasks(configs: Mapping[str, TaskConfig]) -> dict[str, Task]:
     """The tasks that a config describes, by name."""
     return {
-        name: Task(c.kind, c.classes, None if c.names is None else tuple(c.names), c.metric)
+        name: Task(
+            c.kind, c.classes, None if c.names is None else tuple(c.ordered(c.names)), c.metric
+        )
         for name, c in configs.items()
     }

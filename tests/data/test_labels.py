@@ -11,10 +11,18 @@ from ips.config import TaskConfig
 from ips.data.labels import encode_labels
 from ips.data.table import Row
 from ips.errors import DataError
+from ips.tasks import build_tasks
 
 
-def task(kind: str, classes: int, *, names: list[str] | None = None) -> TaskConfig:
-    return TaskConfig.model_validate({"kind": kind, "classes": classes, "names": names})
+def task(
+    kind: str, classes: int, *, names: list[str] | None = None, positive: str | None = None
+) -> TaskConfig:
+    values = {"kind": kind, "classes": classes, "names": names, "positive": positive}
+    return TaskConfig.model_validate(values)
+
+
+def numbers(cells: list[str], spec: TaskConfig) -> list[float]:
+    return [row["y"].item() for row in encode_labels(rows_of("y", cells), {"y": spec}).labels]
 
 
 def rows_of(task: str, cells: list[str]) -> list[Row]:
@@ -76,7 +84,17 @@ def test_several_tasks() -> None:
         (["a", "a"], task("multiclass", 2), "classes=2 .* 1 different"),
         (["1", "2", "3"], task("multiclass", 3), r"2\.tif: label '3' of task 'y' is not one"),
         (["0;3"], task("multilabel", 3), r"0\.tif: label '3'"),
-        (["tumor"], task("binary", 2), "'tumor' of the binary task 'y', expected 0 or 1"),
+        (["tumor"], task("binary", 2), r"binary task 'y' has 1 different labels \(tumor\)"),
+        (
+            ["ok", "ok", "defect", "ok", "defect", "defekt"],
+            task("binary", 2),
+            r"5\.tif: label 'defekt' of task 'y', did you mean 'defect'\? .* has 3 different",
+        ),
+        (
+            ["low"] * 3 + ["high"] * 2 + ["Lo"],
+            task("multiclass", 2),
+            r"5\.tif: label 'Lo' of .*low",
+        ),
     ],
 )
 def test_wrong_labels_are_refused(cells: list[str], spec: TaskConfig, message: str) -> None:
@@ -85,5 +103,69 @@ def test_wrong_labels_are_refused(cells: list[str], spec: TaskConfig, message: s
 
 
 def test_an_unknown_class_name_is_refused() -> None:
-    with pytest.raises(DataError, match=r"label 'c' .* 2 classes \(a, b\)"):
+    with pytest.raises(DataError, match=r"label 'c' .* 2 classes \(a, b\): correct the label"):
         encode_labels(rows_of("y", ["c"]), {"y": task("multiclass", 2, names=["a", "b"])})
+
+
+def test_an_unknown_label_is_named_with_its_line_and_the_nearest_label() -> None:
+    rows = [Row(Path("a.png"), {"y": "tumr"}, None, line=17)]
+    spec = task("binary", 2, names=["normal", "tumor"])
+    with pytest.raises(DataError) as caught:
+        encode_labels(rows, {"y": spec}, source="labels.csv")
+    assert str(caught.value) == (
+        "labels.csv: line 17, a.png: label 'tumr' of task 'y' is not one of its 2 classes "
+        "(normal, tumor): did you mean 'tumor'?"
+    )
+
+
+@pytest.mark.parametrize("kind", ["binary", "multiclass"])
+def test_labels_are_names_or_numbers_of_the_config(kind: str) -> None:
+    spec = task(kind, 2, names=["tumor", "normal"])  # not in alphabetical order
+    assert numbers(["tumor", "normal", "Tumor", "0", "1"], spec) == [0, 1, 0, 0, 1]
+
+
+def test_a_number_that_is_a_name_is_a_name() -> None:
+    assert numbers(["2", "1"], task("multiclass", 2, names=["1", "2"])) == [1, 0]
+    with pytest.raises(DataError, match="label '0'"):
+        numbers(["0"], task("multiclass", 2, names=["1", "2"]))
+
+
+@pytest.mark.parametrize("names", [["0", "1"], ["no", "yes"], ["a", "b"]])
+def test_words_for_the_classes_of_a_binary_task(names: list[str]) -> None:
+    cells = ["No", "pos", "1", "false"]
+    assert numbers(cells, task("binary", 2, names=names)) == [0, 1, 1, 0]
+    assert numbers(["yes", "1", "0"], task("binary", 2, names=["yes", "no"])) == [0, 0, 1]
+
+
+def test_two_names_of_a_binary_task_need_not_be_in_the_config() -> None:
+    encoded = encode_labels(rows_of("y", ["ok", "defect"]), {"y": task("binary", 2)})
+    assert encoded.names == {"y": ["defect", "ok"]}
+
+
+@pytest.mark.parametrize("kind", ["binary", "multiclass"])
+@pytest.mark.parametrize("names", [None, ["defect", "ok"]])
+def test_the_positive_class_comes_last(kind: str, names: list[str] | None) -> None:
+    spec = task(kind, 2, names=names, positive="defect")
+    encoded = encode_labels(rows_of("y", ["ok", "defect"]), {"y": spec})
+    assert encoded.names == {"y": ["ok", "defect"]}
+    assert [labels["y"].item() for labels in encoded.labels] == [0, 1]
+    assert build_tasks({"y": spec})["y"].class_names == (["ok", "defect"] if names else ["0", "1"])
+    # A run stores the names, and must number the labels in the same way again.
+    stored = spec.model_copy(update={"names": encoded.names["y"]})
+    assert numbers(["ok", "defect"], stored) == [0, 1]
+    assert build_tasks({"y": stored})["y"].class_names == ["ok", "defect"]
+
+
+def test_numbers_stay_those_of_the_config_with_another_positive_class() -> None:
+    spec = task("binary", 2, names=["tumor", "normal"], positive="tumor")
+    assert numbers(["0", "tumor", "1", "normal"], spec) == [1, 1, 0, 0]
+    assert numbers(["0", "1"], task("binary", 2, positive="0")) == [1, 0]
+
+
+def test_a_positive_class_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(DataError, match=r"tasks\.y\.positive='defct' .*did you mean 'defect'\?"):
+        numbers(["ok", "defect"], task("binary", 2, positive="defct"))
+    with pytest.raises(ValueError, match="positive='b' is not one of the names a, c"):
+        task("binary", 2, names=["a", "c"], positive="b")
+    with pytest.raises(ValueError, match="positive='a' is for tasks of two classes"):
+        task("multiclass", 3, positive="a")

@@ -69,8 +69,16 @@ class TestReadTable:
         [
             ("", "no images in it"),
             ("path,grade\n", "no images in it"),
-            ("path,Grade\na.tif,1\n", "no column 'grade' among path, Grade, did you mean 'Grade'"),
-            ("file,grade\na.tif,1\n", "no column 'path' among file, grade"),
+            (
+                "path,Grade\na.tif,1\n",
+                "no column 'grade' among path, Grade: write tasks.Grade instead of",
+            ),
+            ("file,grade\na.tif,1\n", "no column 'path' among file, grade: write data.path: file$"),
+            ("grade,x\n1,a.tif\n", "no column 'path' among grade, x: write data.path: x$"),
+            ("Paths,grade\nc.tif,1\n", "no column 'path' .*: write data.path: Paths$"),
+            ("grade,Filename\n1,c.tif\n", "no column 'path' .*: write data.path: Filename$"),
+            ("grade\n1\n", "no column 'path' among grade: write data.path: COLUMN$"),
+            ("path,score\na.tif,1\n", "no column 'grade' .*: name a task like its column$"),
             ("path,grade,grade\na.tif,1,2\n", "two columns are called 'grade'"),
             ("path,grade\na.tif,1\n,1\n", "line 3: no file in column 'path'"),
             ("path,grade\na.tif,1\nb.tif,2\na.tif,1\n", "lines 2 and 4: both name a.tif"),

@@ -153,7 +153,8 @@ def _read_config(recipe: str, scale: Scale | None, settings: Sequence[str]) -> C
     values = read_recipe(recipe, scale=scale, settings=settings)
     config = fit_warmup(parse_config(values, source=recipe), settings)
     if isinstance(data := config.data, TableConfig):
-        check_columns(data.csv, path=data.path, tasks=list(config.tasks), group=data.group)
+        tasks = list(config.tasks)
+        check_columns(data.csv, root=data.root, path=data.path, tasks=tasks, group=data.group)
     return config
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 import torch
@@ -14,10 +16,11 @@ from ips.config import TaskConfig
 from ips.data.table import Row
 from ips.errors import DataError, shown
 
-_BINARY_WORDS = {
-    "0": ("0", "false", "no", "neg", "negative"),
-    "1": ("1", "true", "yes", "pos", "positive"),
-}
+# Labels of the first and of the second class of a binary task.
+_BINARY_WORDS = (
+    ("0", "false", "no", "neg", "negative"),
+    ("1", "true", "yes", "pos", "positive"),
+)
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,10 @@ def encode_labels(
     """Encode the labels of every row as tensors.
 
     A multiclass label becomes an int64 class number, a binary one a float32 0 or 1, and multilabel
-    ones a float32 vector ``(classes,)``. Labels from 0 to ``classes - 1`` keep their number. Names
-    are numbered as in the config of the task, or else alphabetically. A multilabel cell has any
-    number of labels, separated by ``;`` or ``|``, or by spaces if the column has neither.
+    ones a float32 vector ``(classes,)``. A label is the name of a class, in upper or lower case, or
+    its number from 0 to ``classes - 1``. Names are numbered as in the config of the task, or else
+    alphabetically; the positive class of the config comes last. A multilabel cell has any number of
+    labels, separated by ``;`` or ``|``, or by spaces if the column has neither.
 
     Args:
         rows: rows of all splits, so that a class has the same number in every split.
@@ -51,25 +55,25 @@ def encode_labels(
 
 def _encode(rows: Sequence[Row], tasks: Mapping[str, TaskConfig]) -> Encoded:
     labels: list[dict[str, Tensor]] = [{} for _ in rows]
-    names: dict[str, list[str]] = {}
+    ordered: dict[str, list[str]] = {}
     for task, spec in tasks.items():
         cells = _split_cells(rows, task, multilabel=spec.kind == "multilabel")
-        if spec.kind == "binary":
-            names[task] = ["0", "1"]
-            cells = [[_binary_label(row, task)] for row in rows]
-        elif spec.names is not None:
-            names[task] = list(spec.names)
-        else:
-            names[task] = _class_names(cells, task, spec.classes)
+        names = spec.names or _class_names(rows, cells, task, spec)
+        if spec.positive is not None and spec.positive not in names:
+            hint = _nearest(spec.positive, names)
+            raise ValueError(f"tasks.{task}.positive={shown(spec.positive)} is no label{hint}")
+        ordered[task] = spec.ordered(names)
+        number_of = {name: number for number, name in enumerate(ordered[task])}
+        words = spec.kind == "binary"
         for row, cell, encoded in zip(rows, cells, labels, strict=True):
-            numbers = _class_numbers(row, cell, names[task], task)
+            numbers = [number_of[_class(row, label, names, task, words=words)] for label in cell]
             if spec.kind == "multilabel":
-                encoded[task] = torch.zeros(len(names[task]))
+                encoded[task] = torch.zeros(len(names))
                 encoded[task][numbers] = 1
             else:
                 dtype = torch.float32 if spec.kind == "binary" else torch.int64
                 encoded[task] = torch.tensor(numbers[0], dtype=dtype)
-    return Encoded(labels, names)
+    return Encoded(labels, ordered)
 
 
 def _split_cells(rows: Sequence[Row], task: str, *, multilabel: bool) -> list[list[str]]:
@@ -79,46 +83,89 @@ def _split_cells(rows: Sequence[Row], task: str, *, multilabel: bool) -> list[li
         separator = r"[;|]" if any(";" in cell or "|" in cell for cell in cells) else r"\s"
         split = [re.split(separator, cell) for cell in cells]
         return [[label.strip() for label in cell if label.strip()] for cell in split]
-    if empty := [row.path for row in rows if not row.labels[task]]:
+    if empty := [row for row in rows if not row.labels[task]]:
         raise ValueError(
             f"{len(empty)} of {len(rows)} rows have no label {task!r}, such as that of "
-            f"{shown(empty[0].name)}: fill them in or leave the rows out"
+            f"{_place(empty[0])}: fill them in or leave the rows out"
         )
     return [[cell] for cell in cells]
 
 
-def _binary_label(row: Row, task: str) -> str:
-    for value, words in _BINARY_WORDS.items():
-        if row.labels[task].lower() in words:
-            return value
+def _class_names(
+    rows: Sequence[Row], cells: Sequence[Sequence[str]], task: str, spec: TaskConfig
+) -> list[str]:
+    """Names of the classes in a column, if the config does not have them."""
+    counts = Counter(label for cell in cells for label in cell)
+    found, classes = sorted(counts), spec.classes
+    if spec.kind == "binary":
+        classes = 2
+        if all(_binary_number(label) is not None for label in found):
+            return ["0", "1"]
+    elif all(label.isdecimal() for label in found):
+        return [str(number) for number in range(classes)]
+    if len(found) == classes:
+        return found
+    labels = shown(", ".join(found[:10]), quote=False)
+    if len(found) > classes:  # the rarest may be a typing error
+        rare = min(found, key=lambda label: (counts[label], label))
+        row = next(row for row, cell in zip(rows, cells, strict=True) if rare in cell)
+        if near := _close(rare, [label for label in found if counts[label] > counts[rare]]):
+            raise ValueError(
+                f"{_place(row)}: label {shown(rare)} of task {task!r}, did you mean {shown(near)}? "
+                f"The task has classes={classes} but its column has {len(found)} different labels "
+                f"({labels})"
+            )
+    if spec.kind == "binary":
+        remedy = "rewrite them, or make the task multiclass"
+        raise ValueError(
+            f"the binary task {task!r} has {len(found)} different labels ({labels}), expected two, "
+            f"such as 0 and 1 or no and yes: {remedy}"
+        )
     raise ValueError(
-        f"{_name(row)}: label {shown(row.labels[task])} of the binary task {task!r}, expected 0 or "
-        f"1, false or true, no or yes, neg or pos: rewrite it, or make the task multiclass"
+        f"task {task!r} has classes={classes} but its column has {len(found)} different "
+        f"labels ({labels}): correct one of the two"
     )
 
 
-def _class_names(cells: Sequence[Sequence[str]], task: str, classes: int) -> list[str]:
-    found = sorted({label for cell in cells for label in cell})
-    if all(label.isdecimal() for label in found):
-        return [str(number) for number in range(classes)]
-    if len(found) != classes:
-        raise ValueError(
-            f"task {task!r} has classes={classes} but its column has {len(found)} different "
-            f"labels ({shown(', '.join(found[:10]), quote=False)}): correct one of the two"
-        )
-    return found
+def _class(row: Row, label: str, names: Sequence[str], task: str, *, words: bool) -> str:
+    """The class that a label means; with ``words``, also words such as yes or negative."""
+    if label in names:
+        return label
+    same = [name for name in names if name.lower() == label.lower()]
+    if len(same) == 1:
+        return same[0]
+    if words and (number := _binary_number(label)) is not None:
+        alike = [name for name in names if _binary_number(name) == number]
+        if alike:
+            return alike[0]
+        if all(_binary_number(name) is None for name in names):
+            return names[number]
+    by_number = label.isdecimal() and not any(name.isdecimal() for name in names)
+    if by_number and len(label) < 10 and int(label) < len(names):
+        return names[int(label)]
+    raise ValueError(
+        f"{_place(row)}: label {shown(label)} of task {task!r} is not one of its {len(names)} "
+        f"classes{_nearest(label, names)}"
+    )
 
 
-def _class_numbers(row: Row, labels: Sequence[str], names: Sequence[str], task: str) -> list[int]:
-    for label in labels:
-        if label not in names:
-            known = shown(", ".join(names[:10]), quote=False)
-            raise ValueError(
-                f"{_name(row)}: label {shown(label)} of task {task!r} is not one of its "
-                f"{len(names)} classes ({known}): correct the label or the number of classes"
-            )
-    return [names.index(label) for label in labels]
+def _binary_number(label: str) -> int | None:
+    return next((i for i, words in enumerate(_BINARY_WORDS) if label.lower() in words), None)
 
 
-def _name(row: Row) -> str:
-    return shown(row.path.name, quote=False)
+def _nearest(label: str, names: Sequence[str]) -> str:
+    """The end of a sentence about an unknown label: all names, and the one that may be meant."""
+    near = _close(label, names)
+    remedy = f"did you mean {shown(near)}?" if near else "correct the label or the classes"
+    return f" ({shown(', '.join(names[:10]), quote=False)}): {remedy}"
+
+
+def _close(label: str, names: Sequence[str]) -> str | None:
+    lower = {name.lower(): name for name in names}
+    near = get_close_matches(label.lower(), lower, n=1)
+    return lower[near[0]] if near else None
+
+
+def _place(row: Row) -> str:
+    name = shown(row.path.name, quote=False)
+    return name if row.line is None else f"line {row.line}, {name}"

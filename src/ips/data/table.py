@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +38,8 @@ _SPLITS: dict[str, Split] = {
 # Columns whose rows belong together, if the config does not name one.
 _GROUPS = ("patient", "patient_id", "case", "case_id", "subject", "subject_id", "group")
 NO_GROUP = "none"
+# Usual names of the path column, to suggest one.
+_PATHS = ("file", "filename", "file_name", "filepath", "file_path", "image", "image_path", "slide")
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,14 @@ class Row:
     """One image: its file, the text of its label for each task, and its split if there is one.
 
     ``group`` is what must not be divided by a split, such as a patient; None without such a column.
+    ``line`` is the number of its line in the table.
     """
 
     path: Path
     labels: dict[str, str]
     split: Split | None
     group: str | None = None
+    line: int | None = field(default=None, compare=False)
 
 
 def read_table(
@@ -74,6 +78,8 @@ def read_table(
     table = Path(csv_path)
     folder = table.parent if root is None else Path(root)
     columns, lines = _read_lines(table)
+    if path not in columns:
+        raise DataError(_no_path_column(table, path, columns, lines[0][1], folder))
     split_column, group_column = _find_columns(table, columns, path, tasks, group)
     rows: list[Row] = []
     first_line: dict[Path, int] = {}
@@ -97,7 +103,7 @@ def read_table(
         member = cells[group_column] if group_column else None
         if member == "":
             raise DataError(f"{table}, line {line}: nothing in column {group_column!r}: fill it in")
-        rows.append(Row(path=file, labels=labels, split=split, group=member))
+        rows.append(Row(file, labels, split, member, line))
 
     if missing := [str(row.path) for row in rows if not _exists(split_address(row.path)[0])]:
         such = ", ".join(shown(name, quote=False) for name in missing[:2])
@@ -120,25 +126,37 @@ def read_cells(
         required: names of columns that must exist.
     """
     columns, lines = _read_lines(Path(csv_path))
-    _check_columns(Path(csv_path), columns, required, ())
+    _check_columns(Path(csv_path), columns, dict.fromkeys(required), ())
     return columns, lines
 
 
 def check_columns(
-    csv_path: str | Path, *, path: str = "path", tasks: Sequence[str], group: str | None = None
+    csv_path: str | Path,
+    *,
+    root: str | Path | None = None,
+    path: str = "path",
+    tasks: Sequence[str],
+    group: str | None = None,
 ) -> None:
     """Raise if `read_table` would miss a column; files and labels are not checked."""
     table = Path(csv_path)
-    _find_columns(table, _read_lines(table)[0], path, tasks, group)
+    columns, lines = _read_lines(table)
+    if path not in columns:
+        folder = table.parent if root is None else Path(root)
+        raise DataError(_no_path_column(table, path, columns, lines[0][1], folder))
+    _find_columns(table, columns, path, tasks, group)
 
 
 def _find_columns(
     table: Path, columns: list[str], path: str, tasks: Sequence[str], group: str | None
 ) -> tuple[str, str | None]:
     """The columns with split and group; an empty string or None if there is none."""
-    named = () if group in (None, NO_GROUP) else (group,)
-    split_column = _check_columns(table, columns, (path, *tasks, *named), tasks)
-    return split_column, group if named else _group_column(table, columns, tasks, group)
+    keys = {path: "data.path"} | {task: f"tasks.{task}" for task in tasks}
+    named = group if group != NO_GROUP else None
+    if named is not None:
+        keys[named] = "data.group"
+    split_column = _check_columns(table, columns, keys, tasks)
+    return split_column, named or _group_column(table, columns, tasks, group)
 
 
 def _group_column(
@@ -189,21 +207,63 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object
 
 
 def _check_columns(
-    table: Path, columns: list[str], required: Sequence[str], tasks: Sequence[str]
+    table: Path, columns: list[str], required: Mapping[str, str | None], tasks: Sequence[str]
 ) -> str:
-    """Check that the required columns exist once; return the split column, or an empty string."""
-    for column in required:
+    """Check that the required columns exist once; return the split column, or an empty string.
+
+    ``required`` has the setting that names each column, or None.
+    """
+    for column, key in required.items():
         if column not in columns:
-            near = get_close_matches(column, columns, n=1)
-            hint = f", did you mean {near[0]!r}?" if near else ""
-            known = ", ".join(shown(name, quote=False) for name in columns[:20])
-            raise DataError(f"{table}: no column {column!r} among {known}{hint}")
+            raise DataError(_no_column(table, column, columns, key, _similar(column, columns)))
         if columns.count(column) > 1:
             raise DataError(f"{table}: two columns are called {column!r}: rename one")
     splits = [column for column in columns if column.lower() == "split" and column not in tasks]
     if len(splits) > 1:
         raise DataError(f"{table}: two columns are called {' and '.join(splits)}: rename one")
     return splits[0] if splits else ""
+
+
+def _no_column(
+    table: Path, column: str, columns: Sequence[str], key: str | None, guess: str | None
+) -> str:
+    """A sentence about a missing column, with the line of the config that names an existing one.
+
+    Args:
+        key: the setting that names the column, or the task; None if there is none.
+        guess: the column that is probably meant.
+    """
+    known = ", ".join(shown(name, quote=False) for name in columns[:20])
+    remedy = f"write {key}: {guess or 'COLUMN'}"
+    if key is None:
+        remedy = f"did you mean {guess!r}?" if guess else "add it"
+    elif key.startswith("tasks."):
+        remedy = f"write tasks.{guess} instead of {key}" if guess else "name a task like its column"
+    return f"{table}: no column {column!r} among {known}: {remedy}"
+
+
+def _no_path_column(
+    table: Path, path: str, columns: Sequence[str], cells: Mapping[str, str], folder: Path
+) -> str:
+    """`_no_column` with the column whose first cell is a file, or that is called like one."""
+    files = [c for c in columns if cells[c] and _is_file(split_address(folder / cells[c])[0])]
+    usual = [column for column in columns if column.lower() in _PATHS]
+    similar = _similar(path, columns)
+    guesses = [*files, *([similar] if similar else []), *usual]
+    return _no_column(table, path, columns, "data.path", guesses[0] if guesses else None)
+
+
+def _similar(column: str, columns: Sequence[str]) -> str | None:
+    lower = {name.lower(): name for name in columns}
+    near = get_close_matches(column.lower(), lower, n=1)
+    return lower[near[0]] if near else None
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # no file can have this name
+        return False
 
 
 def _read_lines(table: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
