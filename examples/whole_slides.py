@@ -136,7 +136,7 @@ def main() -> None:
             config.write_text(text)
             run = folder / f"run-{name}-{seed}"
             took[f"train {name} {seed}"] = command("train", config, "--run", run, "--resume")
-            auc = json.loads((run / "test.json").read_text())["tumor"]
+            auc = json.loads((run / "test.json").read_text())["tumor"]["score"]
             scores.append({"auc": auc, **localisation(run, table, data / "truth")})
         summary[name] = {
             "runs": scores,

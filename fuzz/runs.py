@@ -31,15 +31,15 @@ from ips.experiments.efficiency import Cost
 from ips.experiments.runner import Plan, read_results
 from ips.nn import build_encoder
 from ips.nn.weights import encoder_settings
-from ips.pretraining.settings import Settings, save_encoder
-from ips.pretraining.train import pretrain
-from ips.report.curves import draw_curves, read_log
-from ips.report.predictions import (
+from ips.predictions import (
     TaskPredictions,
     TestPredictions,
     read_predictions,
     write_predictions,
 )
+from ips.pretraining.settings import Settings, save_encoder
+from ips.pretraining.train import pretrain
+from ips.report.curves import draw_curves, read_log
 from ips.report.snapshots import Snapshot, append_snapshot, read_snapshots
 from ips.tasks import build_tasks
 from ips.training import train
@@ -199,7 +199,7 @@ def _experiment() -> dict[str, bytes]:
     run = plan.run(arm, 0)
     values: dict[str, Any] = {
         f"{run}/asked.json": settings,
-        f"{run}/test.json": {"majority": 0.5, "max": 0.25},
+        f"{run}/test.json": {"majority": {"metric": "accuracy", "score": 0.5}, "max": 0.25},
         f"{RUN}/costs/{arm.slug}.json": conditions | cost,
     }
     return {name: json.dumps(content, indent=2).encode() for name, content in values.items()}

@@ -8,8 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torchmetrics import Metric
-from torchmetrics.functional.classification import binary_auroc
 from torchmetrics.utilities import dim_zero_cat
+
+from ips.statistics import auc
 
 
 class AUC(Metric):  # type: ignore[misc]
@@ -36,9 +37,5 @@ class AUC(Metric):  # type: ignore[misc]
         if not self.labels:
             return torch.tensor(torch.nan)
         probabilities, labels = dim_zero_cat(self.probabilities), dim_zero_cat(self.labels)
-        areas = [
-            binary_auroc(p, positive.long(), validate_args=False)
-            for p, positive in zip(probabilities.T, labels.T, strict=True)
-            if positive.any() and not positive.all()
-        ]
-        return torch.stack(areas).mean() if areas else probabilities.new_tensor(torch.nan)
+        area = auc(probabilities.double().cpu().numpy(), labels.cpu().numpy())
+        return torch.tensor(area.value)

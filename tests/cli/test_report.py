@@ -50,7 +50,8 @@ def fresh(folder: Path, values: dict[str, Any]) -> Config:
 def checked_scores(run: Path) -> str:
     """The page, after a look whether its scores are those of the test."""
     text = (run / "report.html").read_text()
-    for task, score in json.loads((run / "test.json").read_text()).items():
+    for task, result in json.loads((run / "test.json").read_text()).items():
+        score = result["score"]
         row = rf'<th scope="row">{task}</th><td>[^<]+</td><td><strong>{score:.3f}</strong></td>'
         assert re.search(row, text), (task, score)
     return text

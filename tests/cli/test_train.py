@@ -29,7 +29,22 @@ def test_evaluate_gives_the_same_scores_again(home: Path) -> None:
     outcome = Outcome("evaluate", home / "run")
     assert outcome.code == 0
     assert "majority" in outcome.out
+    assert "majority answer" in outcome.out
     assert (home / "run" / "test.json").read_text() == before
+
+
+def test_the_interval_and_the_majority_answer_are_beside_every_score(home: Path) -> None:
+    outcome = Outcome("evaluate", home / "run")
+    result = json.loads((home / "run" / "test.json").read_text())["majority"]
+    values = result["scores"]["accuracy"]
+    row = next(line for line in outcome.out.splitlines() if "majority" in line and "│" in line)
+    cells = [cell.strip() for cell in row.split("│")[1:-1]]
+    interval = f"{values['low']:.3f} – {values['high']:.3f}"
+    score, majority = f"{values['score']:.3f}", f"{values['majority']:.3f}"
+    assert cells == ["majority", "accuracy", score, interval, majority]
+    # Four images after one epoch: no class can be known.
+    assert result["verdict"].startswith("no better than always answering '")
+    assert f"majority: {result['verdict']}" in outcome.err
 
 
 def test_scores_are_printed_before_figures_are_drawn(

@@ -320,7 +320,9 @@ def test_costs_are_cached_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(configs) == 2  # the settings differ
 
 
-@pytest.mark.parametrize("text", [b"{", b"\xff", b"[1]", b'{"majority": "high"}', b"[" * 20_000])
+@pytest.mark.parametrize(
+    "text", [b"{", b"\xff", b"[1]", b'{"majority": "high"}', b'{"majority": {}}', b"[" * 20_000]
+)
 def test_a_damaged_score_is_named(tmp_path: Path, text: bytes) -> None:
     small = plan(tmp_path)
     arm = SMALL.arms("laptop")[0]
@@ -331,6 +333,17 @@ def test_a_damaged_score_is_named(tmp_path: Path, text: bytes) -> None:
     (run / "test.json").write_bytes(text)
     with pytest.raises(RunError, match=r"test\.json: .*: delete it and run the same command again"):
         read_results(small)
+
+
+@pytest.mark.parametrize("score", [0.5, {"metric": "accuracy", "score": 0.5}])
+def test_scores_of_earlier_versions_are_read(tmp_path: Path, score: Any) -> None:
+    small = plan(tmp_path)
+    arm = SMALL.arms("laptop")[0]
+    run = small.run(arm, 0)
+    run.mkdir(parents=True)
+    module._write_json(run / "asked.json", small.config(arm, 0).model_dump(mode="json"))
+    module._write_json(run / "test.json", {"majority": score})
+    assert read_results(small) == [Result(arm, 0, "majority", 0.5)]
 
 
 def test_a_damaged_cost_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

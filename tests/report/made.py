@@ -8,7 +8,7 @@ import numpy as np
 
 from ips.config import Config
 from ips.config_io import parse_config
-from ips.report.predictions import TaskPredictions, TestPredictions
+from ips.predictions import TaskPredictions, TestPredictions
 from ips.tasks import build_tasks
 
 EVIL = "<script>alert('x')</script>\"><img src=x onerror=y>"

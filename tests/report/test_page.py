@@ -18,9 +18,9 @@ from ips.config import Config
 from ips.errors import RunError
 from ips.explain import Explanation
 from ips.patches import MemoryPatches
+from ips.predictions import TestPredictions
 from ips.report.examples import make_picture
 from ips.report.page import ReportContent, write_page
-from ips.report.predictions import TestPredictions
 from tests.explain.explained import explained
 from tests.report.made import EVIL, KINDS, config, made
 

@@ -226,7 +226,9 @@ def test_an_undefined_score_is_null(features: Path, tmp_path: Path) -> None:
     result = evaluate(tmp_path / "run", console=CONSOLE)
     assert result.scores == {"grade": None}
     assert result.undefined == {"grade": "only class 1 in the test set"}
-    assert json.loads((tmp_path / "run/test.json").read_text()) == {"grade": None}
+    stored = json.loads((tmp_path / "run/test.json").read_text())["grade"]
+    assert stored["score"] is None
+    assert stored["verdict"] == "cannot be judged: only class 1 in the test set"
 
 
 def test_a_feature_file_without_places_is_refused_before_training(

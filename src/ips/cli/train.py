@@ -51,9 +51,15 @@ def evaluate(run: RunFolder) -> None:
 
 def _print_scores(evaluation: Evaluation) -> None:
     rows = []
-    for task, score in evaluation.scores.items():
-        undefined = f"undefined ({evaluation.undefined.get(task)})"
-        text = undefined if score is None else f"{score:.3f}"
-        rows.append([task, text, evaluation.metrics[task]])
-    print_table(["task", "test score", "metric"], rows)
+    for task, result in evaluation.results.items():
+        for number, score in enumerate(result.scores):
+            i = score.interval
+            cells = [f"{i.value:.3f}", f"{i.low:.3f} – {i.high:.3f}", f"{score.majority:.3f}"]
+            if not i.defined:
+                cells = [f"undefined ({score.undefined})", "", ""]
+            rows.append(["" if number else task, score.name, *cells])
+    print_table(["task", "metric", "test score", "95 % interval", "majority answer"], rows)
+    for task, result in evaluation.results.items():
+        if result.verdict is not None:
+            print_message(f"{task}: {result.verdict}")
     print_message(f"{evaluation.run}: test.json, metrics.csv, model.safetensors, figures/")

@@ -271,12 +271,15 @@ def _read_json(path: Path) -> Any:
 
 def _read_scores(path: Path) -> dict[str, float | None]:
     """The scores of a test by task, None where undefined; empty without the file."""
-    scores = _read_json(path)
-    if scores is None:
+    values = _read_json(path)
+    if values is None:
         return {}
+    scores = values
+    if isinstance(values, dict):  # earlier versions stored the score alone
+        scores = {t: v.get("score", v) if isinstance(v, dict) else v for t, v in values.items()}
     if not isinstance(scores, dict) or not all(s is None or _is_number(s) for s in scores.values()):
         raise RunError(
-            f"{path}: expected a score for each task, found {shown(scores)}: delete it and run the "
+            f"{path}: expected a score for each task, found {shown(values)}: delete it and run the "
             "same command again"
         )
     return scores

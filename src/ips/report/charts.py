@@ -13,7 +13,7 @@ from math import floor, log10
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from ips.report.statistics import Bin, Floats
+from ips.statistics import Bin, Floats
 
 _POINTS = 400  # a line with more points would look the same
 _COLOURS = 8  # number of line colours in the style sheet

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from ips.errors import RunError, because, shown
 from ips.explain.colours import MUTED, PALETTE, shortened
 from ips.explain.figures.page import Page, style_epoch_axes
-from ips.report.statistics import Floats
+from ips.statistics import Floats
 
 
 def read_log(path: Path, *, required: Sequence[str] = ("epoch", "loss")) -> dict[str, Floats]:

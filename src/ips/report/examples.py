@@ -19,7 +19,7 @@ from ips.explain.figures.drawing import patch_colours
 from ips.explain.maps import relative_attention
 from ips.explain.marks import boxes, label_spots
 from ips.patches.thumbnail import Pixels, as_rgb
-from ips.report.statistics import Floats
+from ips.statistics import Floats
 
 _SIDE, _CROP = 360, 96  # largest side of a picture and of a patch, in pixels
 _DRAWN, _CROPS = 100, 4  # number of patches over a picture and below it

@@ -9,7 +9,7 @@ import numpy as np
 from ips.config import Config
 from ips.nn import ENCODERS
 from ips.progress import duration
-from ips.report.statistics import Floats
+from ips.statistics import Floats
 
 
 def data_name(config: Config) -> str:

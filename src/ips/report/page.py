@@ -18,11 +18,11 @@ from ips.config import Config
 from ips.config_io import describe
 from ips.explain.colours import class_colours, class_name, ink_on, rgb, shortened
 from ips.files import atomic_write
+from ips.predictions import TestPredictions
 from ips.report.charts import epoch_chart, tick_texts
 from ips.report.curves import losses, read_log, score_curves
 from ips.report.examples import Picture
 from ips.report.facts import costs, counted, data_name, setup
-from ips.report.predictions import TestPredictions
 from ips.report.results import task_results
 
 
@@ -79,10 +79,7 @@ def write_page(path: Path, content: ReportContent) -> None:
                 test=len(content.predictions.images),
             ),
             charts=charts,
-            results=[
-                task_results(task, metric=config.tasks[task.name].metric)
-                for task in content.predictions.tasks
-            ],
+            results=[task_results(task) for task in content.predictions.tasks],
             palette=palette,
             costs=costs(log, images=content.train_images),
             settings=describe(config),

@@ -18,35 +18,15 @@ from torchmetrics.functional.classification import (
 )
 
 from ips.explain.colours import shortened
+from ips.predictions import TaskPredictions
 from ips.report.charts import DIAGONAL, Chart, Line
-from ips.report.predictions import TaskPredictions
-from ips.report.statistics import (
-    Interval,
-    auc,
-    calibration,
-    calibration_error,
-    label_accuracy,
-    wilson,
-)
+from ips.statistics import Interval, auc, calibration, calibration_error, wilson
+from ips.task_scores import TaskScores, task_scores
 
 Counts = npt.NDArray[np.int64]
 
 _CLASSES = 40  # a confusion matrix with more classes could not be read
 _PAIRS = 20  # number of confused pairs to list instead
-
-
-@dataclass(frozen=True)
-class Score:
-    """A score, its name in a config and on the page, and that of the majority baseline.
-
-    ``undefined`` says why a score does not exist.
-    """
-
-    key: str
-    name: str
-    interval: Interval
-    baseline: float
-    undefined: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,42 +54,14 @@ class TaskResults:
 
     name: str
     classes: Sequence[str]
-    scores: list[Score]
+    scores: TaskScores
     confusion: list[list[int]] | None
     table: Table | None
     figures: list[Figure]
 
 
-def task_scores(task: TaskPredictions, *, first: str | None) -> list[Score]:
-    """The scores of a task: that of the config, or the usual one of its kind, comes first."""
-    labels, correct = task.labels, task.correct
-    accuracy = wilson(int(correct.sum()), len(correct))
-    counts = np.unique(labels, axis=0, return_counts=True)[1]
-    majority = float(counts.max()) / len(labels)
-    reason = f"{task.only_class} in the test set"
-    match task.kind:
-        case "multilabel":
-            share = labels.mean(axis=0)
-            each = label_accuracy(task.predicted == labels)
-            chance = float(np.maximum(share, 1 - share).mean())
-            scores = [
-                Score("exact-match", "exact match", accuracy, majority),
-                Score("accuracy", "label accuracy", each, chance),
-                Score("auc", "AUC, mean over labels", auc(task.probabilities, labels), 0.5, reason),
-            ]
-        case "binary":
-            area = Score("auc", "AUC", auc(task.probabilities[:, 1:], labels[:, 1:]), 0.5, reason)
-            scores = [area, Score("accuracy", "accuracy", accuracy, majority)]
-        case _:
-            area = Score(
-                "auc", "AUC, mean over classes", auc(task.probabilities, labels), 0.5, reason
-            )
-            scores = [Score("accuracy", "accuracy", accuracy, majority), area]
-    return sorted(scores, key=lambda score: score.key != first)
-
-
-def task_results(task: TaskPredictions, *, metric: str | None) -> TaskResults:
-    """Scores, that of the config first, confusions or labels, ROC curve, and calibration."""
+def task_results(task: TaskPredictions) -> TaskResults:
+    """Scores, confusions or labels, ROC curve, and calibration."""
     confusion, table, figures = None, None, [_reliability(task)]
     if task.kind == "multilabel":
         table = _labels(task)
@@ -121,8 +73,7 @@ def task_results(task: TaskPredictions, *, metric: str | None) -> TaskResults:
             table = _confused_pairs(task, counts)
         if len(task.classes) == 2:
             figures.insert(0, _roc(task))
-    scores = task_scores(task, first=metric)
-    return TaskResults(task.name, task.classes, scores, confusion, table, figures)
+    return TaskResults(task.name, task.classes, task_scores(task), confusion, table, figures)
 
 
 def confusion_matrix(task: TaskPredictions) -> Counts:
@@ -172,8 +123,18 @@ def _roc(task: TaskPredictions) -> Figure:
     curve = Line("line c0", *(rate.double().numpy() for rate in rates))
     label, axes = f"ROC curve, area {area.value:.3f}", ("false positive rate", "true positive rate")
     chart = Chart(label, *axes, lines=[DIAGONAL, curve])
-    note = f"AUC {area.value:.3f} ({area.low:.3f} – {area.high:.3f}) for {task.classes[1]}"
-    return Figure("ROC curve", chart, note)
+    found = task.predicted[:, 1]
+    parts = {
+        "AUC": area,
+        "sensitivity": wilson(int(found[labels].sum()), int(labels.sum())),
+        "specificity": wilson(int((~found[~labels]).sum()), int((~labels).sum())),
+    }
+    texts = [f"{name} {_with_interval(interval)}" for name, interval in parts.items()]
+    return Figure("ROC curve", chart, f"For {task.classes[1]}: {', '.join(texts)}")
+
+
+def _with_interval(i: Interval) -> str:
+    return f"{i.value:.3f} ({i.low:.3f} – {i.high:.3f})"
 
 
 def _reliability(task: TaskPredictions) -> Figure:

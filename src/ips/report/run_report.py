@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 
 from ips.errors import ConfigError
-from ips.models import Output
-from ips.patches import PatchSource
+from ips.predictions import TestPredictions, read_predictions, write_predictions
 from ips.predictor import Predictor, load
 from ips.progress import progress_bar
 from ips.report.examples import Picture, make_picture
 from ips.report.page import ReportContent, write_page
-from ips.report.predictions import (
-    TaskPredictions,
-    TestPredictions,
-    read_predictions,
-    write_predictions,
-)
-from ips.selection import Selection
 from ips.training import RunFolder, build_data
 from ips.training import run as training
 from ips.training.data import Data
@@ -106,28 +97,8 @@ def _predictions(
 
 
 def _test(run: Path, predictor: Predictor, data: Data, console: Console | None) -> TestPredictions:
-    tasks = predictor.tasks
-    images: list[str] = []
-    probabilities: dict[str, list[list[float]]] = {name: [] for name in tasks}
-    labels: dict[str, list[list[bool]]] = {name: [] for name in tasks}
-
-    def collect(sources: Sequence[PatchSource], output: Output, selection: Selection) -> None:
-        for name, task in tasks.items():
-            p = task.activation(output.logits[name].detach().float()).cpu()
-            probabilities[name] += task.class_probabilities(p.double()).tolist()
-        for source in sources:
-            _, image_labels = data.test[len(images)]
-            images.append(source.name)
-            for name, task in tasks.items():
-                labels[name].append(task.one_hot(image_labels[name]).tolist())
-
     model = TrainedModel(predictor.net, predictor.config)
-    training.evaluate(run, model=model, console=console, data=data, observer=collect)
-    parts = [
-        TaskPredictions(name, task, np.array(labels[name]), np.array(probabilities[name]))
-        for name, task in tasks.items()
-    ]
-    return TestPredictions(images, parts)
+    return training.evaluate(run, model=model, console=console, data=data).predictions
 
 
 def _pictures(

@@ -17,7 +17,7 @@ from ips.errors import RunError
 from ips.files import write_text
 from ips.models import Prediction
 from ips.patches import Coords
-from ips.report.statistics import Floats
+from ips.statistics import Floats
 
 
 @dataclass(frozen=True, eq=False)

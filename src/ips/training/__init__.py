@@ -2,7 +2,7 @@
 
 from ips.errors import require
 
-require("lightning", "rich", "torchmetrics")
+require("lightning", "rich", "scipy", "torchmetrics")
 
 from ips.tasks import Task, build_tasks
 from ips.training.data import Data, build_data, open_source

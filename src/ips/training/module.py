@@ -19,6 +19,7 @@ from ips.config import Config
 from ips.errors import IPSError
 from ips.models import Load, Net, Output
 from ips.patches import PatchSource, in_memory
+from ips.predictions import PredictionCollector
 from ips.selection import Selection
 from ips.tasks import Task, build_tasks
 from ips.training.balance import image_weights
@@ -147,7 +148,7 @@ class Learner(BaseLearner):
         self.validation_metrics: dict[str, Metric] = {}
         self.losses: list[Tensor] = []
         self.validation_losses: list[Tensor] = []  # of each image
-        self.test_labels: dict[str, list[Tensor]] = {}
+        self.collector = PredictionCollector(self.tasks)
 
     def on_train_epoch_start(self) -> None:
         """Reset the metrics, and freeze the BatchNorms that Lightning put into training mode."""
@@ -183,12 +184,11 @@ class Learner(BaseLearner):
 
     def on_test_epoch_start(self) -> None:
         self.metrics = self._new_metrics()
-        self.test_labels = {name: [] for name in self.tasks}
+        self.collector = PredictionCollector(self.tasks)
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
         output, selection = self._score(self.metrics, batch)
-        for name, labels in self.test_labels.items():
-            labels.append(batch[1][name].cpu())
+        self.collector.add([source.name for source in batch[0]], output.logits, batch[1])
         if self.observer is not None:
             self.observer(batch[0], output, selection)
 
@@ -198,16 +198,6 @@ class Learner(BaseLearner):
         The score is nan where it is undefined, such as an AUC with images of a single class.
         """
         return _compute(self.metrics)
-
-    def undefined(self) -> dict[str, str]:
-        """Why the test score of a task is undefined, for each task where it is."""
-        reasons: dict[str, str] = {}
-        for name, score in self.scores().items():
-            if math.isnan(score):
-                task = self.tasks[name]
-                found = task.only_class(task.one_hot(torch.cat(self.test_labels[name])))
-                reasons[name] = f"{found} in the test set"
-        return reasons
 
     def epoch_metrics(self) -> dict[str, float]:
         values = {"loss": float(torch.stack(self.losses).mean())}

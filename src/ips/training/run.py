@@ -21,7 +21,9 @@ from ips.config_io import parse_saved_config, read_yaml, write_yaml
 from ips.data.augmented import AugmentedData
 from ips.files import write_text
 from ips.models import Net
+from ips.predictions import TestPredictions
 from ips.progress import progress_bar
+from ips.task_scores import TaskScores, task_scores
 from ips.tasks import build_tasks
 from ips.training import harness
 from ips.training.balance import class_weights, lopsided_classes
@@ -45,21 +47,31 @@ class Evaluation:
 
     Attributes:
         run: run folder.
-        scores: score of each task; None where it is undefined.
-        undefined: why a score is undefined, such as "only class 0 in the test set".
+        results: scores of each task, with their intervals and those of the majority answer.
+        predictions: predictions for the test images.
         model: the model.
     """
 
     run: Path
-    scores: dict[str, float | None]
-    undefined: dict[str, str]
+    results: dict[str, TaskScores]
+    predictions: TestPredictions
     model: TrainedModel
+
+    @property
+    def scores(self) -> dict[str, float | None]:
+        """Score of each task, by its metric; None where it is undefined."""
+        return {task: result.scores[0].value for task, result in self.results.items()}
+
+    @property
+    def undefined(self) -> dict[str, str]:
+        """Why a score is undefined, such as "only class 0 in the test set"."""
+        first = {task: result.scores[0] for task, result in self.results.items()}
+        return {task: score.undefined for task, score in first.items() if score.value is None}
 
     @property
     def metrics(self) -> dict[str, str]:
         """Metric of each task: accuracy, exact-match or auc."""
-        tasks = build_tasks(self.model.config.tasks)
-        return {name: tasks[name].metric_name for name in self.scores}
+        return {task: result.scores[0].key for task, result in self.results.items()}
 
 
 def train(
@@ -194,10 +206,11 @@ def evaluate(
             progress=progress or progress_bar(console),
             precision=model.config.train.precision,
         )
-        undefined = learner.undefined()
-        scores = {task: None if task in undefined else s for task, s in learner.scores().items()}
-        write_text(folder.test, json.dumps(scores, indent=2) + "\n")
-    return Evaluation(folder.path, scores, undefined, model)
+        predictions = learner.collector.predictions()
+        results = {task.name: task_scores(task) for task in predictions.tasks}
+        values = {name: result.as_dict() for name, result in results.items()}
+        write_text(folder.test, json.dumps(values, indent=2) + "\n")
+    return Evaluation(folder.path, results, predictions, model)
 
 
 def _check(data: Data, config: Config, progress: Progress) -> None:

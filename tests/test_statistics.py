@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 from torchmetrics.functional.classification import binary_calibration_error
 
-from ips.report.statistics import (
+from ips.statistics import (
     Bools,
     Floats,
     auc,
+    balanced_accuracy,
     calibration,
     calibration_error,
+    f1_score,
     label_accuracy,
+    macro_f1,
     wilson,
 )
 
@@ -122,6 +125,69 @@ def test_correlated_labels_of_an_image_widen_the_interval() -> None:
     narrow = label_accuracy(apart)
     assert interval.high - interval.low > 1.5 * (narrow.high - narrow.low)
     assert label_accuracy(np.ones((9, 3), dtype=bool)).low == wilson(9, 9).low
+
+
+class TestBalancedAccuracy:
+    def test_every_class_counts_the_same(self) -> None:
+        labels = np.eye(3, dtype=bool)[[0] * 8 + [1] * 2]  # the third class has no images
+        correct = np.array([True] * 6 + [False] * 2 + [True, False])
+        assert balanced_accuracy(correct, labels).value == pytest.approx((0.75 + 0.5) / 2)
+
+    def test_a_small_class_that_is_all_correct_is_not_certain(self) -> None:
+        def width(small: int) -> float:
+            labels = np.eye(2, dtype=bool)[[0] * 100 + [1] * small]
+            correct = np.array([True] * 80 + [False] * 20 + [True] * small)
+            interval = balanced_accuracy(correct, labels)
+            return interval.high - interval.low
+
+        assert width(3) > 2 * width(100)
+
+    def test_the_interval_covers_the_true_value(self) -> None:
+        rng = np.random.default_rng(0)
+        labels = np.eye(2, dtype=bool)[[0] * 60 + [1] * 12]
+        chances = np.where(labels[:, 1], 0.6, 0.9)
+        found = [balanced_accuracy(rng.random(72) < chances, labels) for _ in range(400)]
+        assert np.mean([i.low <= 0.75 <= i.high for i in found]) > 0.92
+
+
+class TestMacroF1:
+    def test_by_hand(self) -> None:
+        labels, predicted = (np.eye(4, dtype=bool)[c] for c in ([0, 0, 0, 1], [0, 0, 1, 2]))
+        # 2 * 2 / 5 for the first class, 0 for the next two; the last is neither true nor predicted
+        assert f1_score(predicted, labels) == pytest.approx(0.8 / 3)
+        interval = macro_f1(predicted, labels, by_class=True)
+        assert interval.value == f1_score(predicted, labels)
+        assert interval == macro_f1(predicted, labels, by_class=True)  # the same resamples
+
+    @pytest.mark.parametrize("predicted", [[0] * 9 + [1], [0] * 10])
+    def test_predictions_without_variance_have_an_interval(self, predicted: list[int]) -> None:
+        labels = np.eye(2, dtype=bool)[[0] * 9 + [1]]
+        interval = macro_f1(np.eye(2, dtype=bool)[predicted], labels, by_class=True)
+        assert interval.high - interval.low > 0.3
+
+    def test_few_images_make_a_wide_interval(self) -> None:
+        labels = np.eye(4, dtype=bool)[[0, 0, 0, 1, 1, 2, 2, 3]]
+        predicted = np.eye(4, dtype=bool)[[0, 0, 0, 0, 0, 0, 0, 3]]
+        interval = macro_f1(predicted, labels, by_class=True)
+        assert interval.low < 0.2
+        assert interval.high > 0.6
+
+    def test_the_interval_covers_the_true_value(self) -> None:
+        rng = np.random.default_rng(0)
+        classes = np.array([0] * 60 + [1] * 30)
+        labels = np.eye(2, dtype=bool)[classes]
+        true = (2 * 48 / (60 + 48 + 9) + 2 * 21 / (30 + 21 + 12)) / 2  # 80 % and 70 % correct
+        covered = 0
+        for _ in range(60):
+            right = rng.random(90) < np.where(classes, 0.7, 0.8)
+            predicted = np.eye(2, dtype=bool)[np.where(right, classes, 1 - classes)]
+            interval = macro_f1(predicted, labels, by_class=True)
+            covered += interval.low <= true <= interval.high
+        assert covered > 52
+
+    def test_undefined_without_any_label(self) -> None:
+        nothing = np.zeros((3, 2), dtype=bool)
+        assert not macro_f1(nothing, nothing, by_class=False).defined
 
 
 def test_calibration_by_hand() -> None:

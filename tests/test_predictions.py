@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ips.report.predictions import (
+from ips.predictions import (
     TaskPredictions,
     TestPredictions,
     read_predictions,

@@ -1,22 +1,24 @@
-"""The predictions of a model for the test images, with the labels, and their CSV file.
+"""The predictions of a model for images with labels, and their CSV file.
 
-Letters: n images, C classes.
+Letters: n images, B of them in a batch, C classes.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ips.config import Config
 from ips.files import atomic_write
-from ips.report.statistics import Bools, Floats
+from ips.statistics import Bools, Floats
 from ips.tasks import Kind, Task, build_tasks
 
 _COLUMNS = ["number", "image", "task", "class", "truth", "probability"]
@@ -99,6 +101,39 @@ class TestPredictions:
         best = [i for i in order if correct[i]]
         worst = [i for i in reversed(order) if not correct[i]]
         return best[:count], worst[:count]
+
+
+class PredictionCollector:
+    """Collects the predictions for images that are added batch by batch."""
+
+    def __init__(self, tasks: Mapping[str, Task]) -> None:
+        self._tasks = tasks
+        self._images: list[str] = []
+        self._probabilities: dict[str, list[Tensor]] = {name: [] for name in tasks}
+        self._labels: dict[str, list[Tensor]] = {name: [] for name in tasks}
+
+    def add(
+        self, images: Sequence[str], logits: Mapping[str, Tensor], labels: Mapping[str, Tensor]
+    ) -> None:
+        """Add B images, their ``(B, outputs)`` logits of each task, and their labels."""
+        self._images += images
+        for name, task in self._tasks.items():
+            p = task.activation(logits[name].detach().float()).cpu()
+            self._probabilities[name].append(task.class_probabilities(p.double()))
+            self._labels[name].append(task.one_hot(labels[name]).cpu())
+
+    def predictions(self) -> TestPredictions:
+        """The predictions so far; there must be at least one."""
+        tasks = [
+            TaskPredictions(
+                name,
+                task,
+                torch.cat(self._labels[name]).numpy(),
+                torch.cat(self._probabilities[name]).numpy(),
+            )
+            for name, task in self._tasks.items()
+        ]
+        return TestPredictions(list(self._images), tasks)
 
 
 def write_predictions(path: Path, predictions: TestPredictions) -> None:

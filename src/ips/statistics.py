@@ -1,10 +1,11 @@
-"""Scores of test predictions with 95 % confidence intervals, and calibration.
+"""Scores of predictions with 95 % confidence intervals, and calibration.
 
 Letters: n images, C classes or labels.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isnan, nan, sqrt
 
@@ -15,8 +16,10 @@ from scipy.stats import rankdata
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+Integers = npt.NDArray[np.int64]
 
 _Z = float(ndtri(0.975))  # 95 % of a normal distribution lie within this many standard deviations
+_DRAWS = 500  # of the bootstrap
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,73 @@ def auc(scores: Floats, labels: Bools) -> Interval:
     if not areas:
         return Interval(nan, nan, nan)
     variance = float(np.square(contributions / len(areas)).sum())
-    count = len(areas) ** 2 / sum(1 / k for k in smaller)  # effective number of images
+    count = _effective(np.array(smaller))
     return _interval(float(np.mean(areas)), variance if count >= 2 else 0.0, count)
+
+
+def balanced_accuracy(correct: Bools, labels: Bools) -> Interval:
+    """The mean over classes of the fraction correct, of ``(n,)`` results and ``(n, C)`` classes.
+
+    Classes without images are left out.
+    """
+    counts = labels.sum(axis=0)
+    right = (labels & correct[:, None]).sum(axis=0)
+    right, counts = right[counts > 0], counts[counts > 0]
+    value = float((right / counts).mean())
+    return _interval(value, _variance_of_classes(right, counts), _effective(counts))
+
+
+def _variance_of_classes(right: Integers, counts: Integers) -> float:
+    """Variance of the mean over C classes of the fraction correct.
+
+    Every class counts one correct and one wrong image more, since a few images that are all correct
+    do not make a class certain.
+    """
+    share = (right + 1) / (counts + 2)
+    return float((share * (1 - share) / counts).sum()) / len(counts) ** 2
+
+
+def macro_f1(predicted: Bools, labels: Bools, *, by_class: bool) -> Interval:
+    """The mean over classes of the F1 score, of ``(n, C)`` predicted and true classes.
+
+    Classes that are neither predicted nor true are left out. The variance comes from a bootstrap
+    with a fixed seed; if every image has one class, it is at least that of `balanced_accuracy`,
+    since images of a small class that are all alike do not vary when they are resampled.
+
+    Args:
+        by_class: resample the images of each class on their own; not for several labels per image.
+    """
+    if not (predicted.any() or labels.any()):
+        return Interval(nan, nan, nan)
+    strata = labels.argmax(axis=1) if by_class else np.zeros(len(labels), dtype=np.int64)
+    values = [f1_score(predicted[rows], labels[rows]) for rows in _resampled(strata)]
+    variance, counts = float(np.nanvar(values)), labels.sum(axis=0)
+    right, counts = (labels & predicted).sum(axis=0)[counts > 0], counts[counts > 0]
+    if by_class:
+        variance = max(variance, _variance_of_classes(right, counts))
+    count = _effective(counts) if len(counts) else len(labels)
+    return _interval(f1_score(predicted, labels), variance, count)
+
+
+def f1_score(predicted: Bools, labels: Bools) -> float:
+    """The F1 score of ``(n, C)`` classes, the mean over those that are predicted or true."""
+    hits, total = (predicted & labels).sum(axis=0), predicted.sum(axis=0) + labels.sum(axis=0)
+    return float((2 * hits[total > 0] / total[total > 0]).mean()) if total.any() else nan
+
+
+def _resampled(strata: Integers) -> Iterator[Integers]:
+    """Row numbers ``(n,)``, drawn with replacement from those with the same stratum ``(n,)``."""
+    order = np.argsort(strata, kind="stable")
+    _, start, size = np.unique(strata[order], return_index=True, return_counts=True)
+    first, sizes = np.repeat(start, size), np.repeat(size, size)  # (n,)
+    rng = np.random.default_rng(0)
+    for _ in range(_DRAWS):
+        yield order[first + (rng.random(len(order)) * sizes).astype(np.int64)]
+
+
+def _effective(counts: Integers) -> float:
+    """Number of images that a mean over classes of ``(C,)`` images is as precise as."""
+    return len(counts) ** 2 / float((1 / counts).sum())
 
 
 def _interval(value: float, variance: float, count: float) -> Interval:

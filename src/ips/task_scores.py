@@ -1,0 +1,180 @@
+"""The scores of a task, each beside that of the majority answer, and a verdict in plain words.
+
+Letters: n images, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ips.errors import shown
+from ips.predictions import TaskPredictions
+from ips.statistics import (
+    Interval,
+    auc,
+    balanced_accuracy,
+    f1_score,
+    label_accuracy,
+    macro_f1,
+    wilson,
+)
+
+# Labels are lopsided if the most frequent class has this many times the images of the rarest.
+_LOPSIDED = 3
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score beside that of the majority answer.
+
+    Attributes:
+        key: its name in a config and in ``test.json``.
+        name: its name for people.
+        interval: the score with its 95 % confidence interval.
+        majority: the score of giving the majority answer for every image.
+        undefined: why the score does not exist, if it does not.
+    """
+
+    key: str
+    name: str
+    interval: Interval
+    majority: float
+    undefined: str = ""
+
+    @property
+    def value(self) -> float | None:
+        """The score, without the rounding errors of float32; None if it does not exist."""
+        return round(self.interval.value, 6) if self.interval.defined else None
+
+    @property
+    def better(self) -> bool | None:
+        """Whether the whole interval is above the score of the majority answer."""
+        return self.interval.low > self.majority if self.interval.defined else None
+
+    def as_dict(self) -> dict[str, Any]:
+        if not self.interval.defined:
+            return {"score": None, "undefined": self.undefined}
+        low, high = round(self.interval.low, 6), round(self.interval.high, 6)
+        majority = round(self.majority, 6)
+        numbers = {"score": self.value, "low": low, "high": high, "majority": majority}
+        return {**numbers, "better": self.better}
+
+
+@dataclass(frozen=True)
+class TaskScores:
+    """All scores of a task.
+
+    Attributes:
+        images: n.
+        majority: the majority answer: the most frequent class, or labels, of these images.
+        only: what all images have in common, if their labels are all equal.
+        scores: the scores, that of the config or the usual one of the kind of task first.
+    """
+
+    images: int
+    majority: str
+    only: str | None
+    scores: Sequence[Score]
+
+    @property
+    def verdict(self) -> str | None:
+        """What to know about the scores: those that are no better than the majority answer.
+
+        None if all are better.
+        """
+        if self.only is not None:
+            return f"cannot be judged: {self.only} in the test set"
+        worse = [score.name.partition(",")[0] for score in self.scores if score.better is False]
+        better = [score.name.partition(",")[0] for score in self.scores if score.better]
+        always = f"no better than always answering {shown(self.majority)}"
+        if not worse:
+            return None
+        if not better:
+            return f"{always} on these {self.images:,} test images"
+        return (
+            f"{_joined(worse)} {_are(worse)} {always} on these {self.images:,} test images, "
+            f"but {_joined(better)} {_are(better)} better"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The scores as plain values for JSON."""
+        first = self.scores[0]
+        return {
+            "metric": first.key,
+            "score": first.value,
+            "images": self.images,
+            "majority_answer": self.majority,
+            "verdict": self.verdict,
+            "scores": {score.key: score.as_dict() for score in self.scores},
+        }
+
+
+def task_scores(task: TaskPredictions) -> TaskScores:
+    """The scores of a task, with balanced accuracy and macro F1 if its labels are lopsided."""
+    labels, correct, predicted = task.labels, task.correct, task.predicted
+    accuracy = wilson(int(correct.sum()), len(correct))
+    answers, counts = np.unique(labels, axis=0, return_counts=True)
+    constant = answers[[counts.argmax()]]  # (1, C)
+    share = float(counts.max()) / len(labels)
+    reason = f"{task.only_class} in the test set"
+    if task.kind == "multilabel":
+        frequency = labels.mean(axis=0)
+        each, chance = label_accuracy(predicted == labels), np.maximum(frequency, 1 - frequency)
+        scores = [
+            Score("exact-match", "exact match", accuracy, share),
+            Score("accuracy", "label accuracy", each, float(chance.mean())),
+            Score("auc", "AUC, mean over labels", auc(task.probabilities, labels), 0.5, reason),
+        ]
+    else:
+        # The first class of a binary task would only repeat the area of the second.
+        first, many = (1, "") if task.kind == "binary" else (0, ", mean over classes")
+        area = auc(task.probabilities[:, first:], labels[:, first:])
+        scores = [
+            Score("accuracy", "accuracy", accuracy, share),
+            Score("auc", f"AUC{many}", area, 0.5, reason),
+        ]
+    if is_lopsided(task):
+        if task.kind != "multilabel":
+            balanced = balanced_accuracy(correct, labels)
+            present = int(labels.any(axis=0).sum())
+            scores.append(Score("balanced-accuracy", "balanced accuracy", balanced, 1 / present))
+        f1 = macro_f1(predicted, labels, by_class=task.kind != "multilabel")
+        baseline = f1_score(np.broadcast_to(constant, labels.shape), labels)
+        scores.append(Score("macro-f1", "macro F1", f1, baseline, reason))
+    return TaskScores(
+        images=len(labels),
+        majority=task.names(constant[0]),
+        only=task.only_class,
+        scores=sorted(scores, key=lambda score: score.key != task.task.metric_name),
+    )
+
+
+def is_lopsided(task: TaskPredictions) -> bool:
+    """Whether the most frequent class has three times the images of the rarest, or more.
+
+    Classes without images do not count. For a multilabel task, whether that holds between the
+    images with a label and those without it, for any label.
+    """
+    counts = task.labels.sum(axis=0)
+    pairs = [counts[counts > 0]]
+    if task.kind == "multilabel":
+        pairs = [np.array([n, len(task.labels) - n]) for n in counts if 0 < n < len(task.labels)]
+    return any(pair.max() >= _LOPSIDED * pair.min() and len(pair) > 1 for pair in pairs)
+
+
+def _joined(names: Sequence[str]) -> str:
+    """Names in a sentence.
+
+    >>> _joined(["AUC"]), _joined(["accuracy", "AUC", "macro F1"])
+    ('AUC', 'accuracy, AUC and macro F1')
+    """
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _are(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"
