@@ -150,9 +150,11 @@ def test_predictions_have_class_names(run: Path, picture: Path) -> None:
     assert answer in list("abcdefghij")
     named = predictor.class_probabilities("majority", prediction.probabilities["majority"])
     assert max(named, key=lambda name: named[name]) == answer
-    assert predictor.title(prediction).startswith("large.png: majority ")
+    assert predictor.title(prediction).startswith("large.png · majority: ")
     number = "abcdefghij".index(str(answer))
     right = {"majority": torch.tensor(number), "multi": torch.zeros(10)}
-    assert predictor.title(prediction, right).startswith(f"large.png: majority {answer} (correct)")
+    assert predictor.title(prediction, right).startswith(f"large.png · majority: {answer} ✓")
     wrong = right | {"majority": torch.tensor(9 - number)}
-    assert f"{answer} (true: {'jihgfedcba'[number]})" in predictor.title(prediction, wrong)
+    assert f"majority: {answer} ✗ (truth: {'jihgfedcba'[number]})" in predictor.title(
+        prediction, wrong
+    )

@@ -231,11 +231,11 @@ class Predictor:
         parts = []
         for name, probabilities in prediction.probabilities.items():
             predicted = _join(self.answer(name, probabilities))
-            parts.append(f"{name} {predicted}")
+            parts.append(f"{name}: {predicted}")
             if labels is not None:
                 truth = _join(self.label_name(name, labels[name]))
-                parts[-1] += " (correct)" if predicted == truth else f" (true: {truth})"
-        return f"{prediction.name}: {', '.join(parts)}"
+                parts[-1] += " ✓" if predicted == truth else f" ✗ (truth: {truth})"
+        return " · ".join([prediction.name, *parts])
 
 
 def _task_settings(task: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:

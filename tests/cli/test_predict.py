@@ -20,11 +20,15 @@ def test_prints_a_table_or_json_and_draws_figures(home: Path, tmp_path: Path) ->
     outcome = Outcome("predict", home / "run", home / "digits.png", "--figures", tmp_path)
     assert outcome.code == 0
     assert "majority" in outcome.out
+    assert "x an even share" in outcome.out
     assert [file.name for file in tmp_path.iterdir()] == ["digits-attention.png"]
     outcome = Outcome("predict", home / "run", home / "digits.png", "--json")
     answer = json.loads(outcome.out)[0]
     assert answer["patches"] == 16
     assert len(answer["kept"]) == 4
+    attention = answer["attention"]
+    assert 1 < attention["times_even_share"] == pytest.approx(16 * attention["highest"])
+    assert isinstance(attention["nearly_uniform"], bool)
     assert sum(patch["attention"] for patch in answer["kept"]) == pytest.approx(1)
     assert sum(answer["tasks"]["majority"]["probabilities"].values()) == pytest.approx(1)
 

@@ -277,6 +277,17 @@ def test_maps_share_one_scale_and_the_curve_has_every_epoch(pages: list[Page]) -
     ]
 
 
+@pytest.mark.parametrize("last", [(0.3, 0.2, 0.3, 0.2), (0.7, 0.1, 0.1, 0.1)])
+def test_attention_that_stays_uniform_is_called_so(
+    pages: list[Page], last: tuple[float, ...]
+) -> None:
+    snapshots = [with_attention(1, 0, 0, 0, epoch=1), with_attention(*last, epoch=2)]
+    draw_evolution(Path("a.png"), source=image(), snapshots=snapshots, title="a")
+    words = pages[0].figure.texts[0].get_text()
+    said = "Attention to the selected patches is nearly uniform in epoch 2" in words
+    assert said == (max(last) < 0.5)
+
+
 def test_patches_are_numbered_by_attention(pages: list[Page]) -> None:
     snapshots = [with_attention(0.1, 0.6, 0.3)]
     draw_evolution(Path("a.png"), source=image(), snapshots=snapshots, title="a", top=2)

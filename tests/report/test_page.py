@@ -131,6 +131,7 @@ def explanation(
         indices=indices,
         coords=patches.coords[indices.numpy()],
         attention=weights / weights.sum(),
+        all_attention={"grade": (weights.flip(0) / weights.sum()).numpy()},
         patch_probabilities=classes,
     )
 
@@ -189,6 +190,33 @@ def test_pictures_mark_the_selected_patches(tmp_path: Path) -> None:
         assert word in page.text
         assert len(page.named("image")) == 2 * 5
         assert "9 of 9 patches selected" in page.text
+        assert "highest attention of 9 patches: 20 %, 1.8 x an even share" in page.text
+        assert "nearly uniform" not in page.text
+
+
+def test_nearly_uniform_attention_is_called_so(tmp_path: Path) -> None:
+    even = replace(explanation(source()), all_attention={"grade": np.full(9, 1 / 9)})
+    pictures = {1: make_picture(even), 2: make_picture(explanation(source()))}
+    settings = config(grade=KINDS["two classes"])
+    shown = replace(content(tmp_path, settings), best=[1], worst=[2], pictures=pictures)
+    write_page(tmp_path / "report.html", shown)
+    page = read_page(tmp_path / "report.html")
+    assert "Attention is nearly uniform in 1 of these 2 images" in page.text
+    words = "attention is nearly uniform, highest of 9 patches: 11.1 %, 1.0 x an even share"
+    assert page.words.count(words) == 1
+
+
+@pytest.mark.parametrize("skill", [0.0, 8.0])
+def test_scores_no_better_than_the_majority_answer_are_called_so(
+    tmp_path: Path, skill: float
+) -> None:
+    settings = config(grade=KINDS["two classes"])
+    predictions = made(settings, skill=skill)
+    write_page(tmp_path / "report.html", content(tmp_path, settings, predictions))
+    page = read_page(tmp_path / "report.html")
+    assert ("no better than always answering" in page.text) == (skill == 0)
+    assert page.text.count("majority answer") == 1
+    assert len([line for line in page.named("line") if line["class"] == "mark"]) == 2
 
 
 def test_pictures_and_page_stay_small(tmp_path: Path) -> None:

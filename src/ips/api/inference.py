@@ -54,6 +54,11 @@ class ImagePrediction:
             "tasks": tasks,
             "patches": explanation.patches,
             "patch_size": explanation.extent,
+            "attention": {
+                "highest": explanation.spread.highest,
+                "times_even_share": explanation.spread.ratio,
+                "nearly_uniform": explanation.spread.uniform,
+            },
             "kept": [
                 {"index": int(index), "x": int(x), "y": int(y), "attention": float(attention)}
                 for index, (x, y), attention in kept
@@ -172,6 +177,7 @@ class ExplainedImage:
         image: path of the image, as it was given.
         answer: predicted classes of all tasks, in one line.
         patches: number of patches of the image.
+        attention: how evenly the attention is spread, in words.
         stem: beginning of the names of its files.
         files: files that were written.
         notes: one sentence for each file that this image cannot have.
@@ -180,6 +186,7 @@ class ExplainedImage:
     image: str
     answer: str
     patches: int
+    attention: str
     stem: str
     files: list[Path]
     notes: list[str]
@@ -234,9 +241,9 @@ def explain(
                         progress=partial(bar.advance, line),
                     )
                 explanation.source.close()
-                answer = explanation.title.removeprefix(f"{explanation.name}: ")
-                notes = omissions(explanation, crop=crop)
-                yield ExplainedImage(name, answer, explanation.patches, stem, files, notes)
+                answer = explanation.title.removeprefix(f"{explanation.name} · ")
+                notes, words = omissions(explanation, crop=crop), str(explanation.spread)
+                yield ExplainedImage(name, answer, explanation.patches, words, stem, files, notes)
 
 
 def view(

@@ -119,12 +119,13 @@ def explain(
     )
     try:
         for image in found:
-            rows.append([image.image, image.answer, f"{image.patches:,}", f"{out / image.stem}*"])
+            files = f"{out / image.stem}*"
+            rows.append([image.image, image.answer, image.attention, files])
             for note in image.notes:
                 print_message(note)
     finally:  # the explanations so far may have taken hours
         if rows:
-            print_table(["image", "prediction", "patches", "files"], rows)
+            print_table(["image", "prediction", "attention", "files"], rows)
     errors.exit(len(rows) + errors.count)
 
 
@@ -219,10 +220,14 @@ def _print_predictions(predictions: list[dict[str, Any]]) -> None:
     rows = []
     for prediction in predictions:
         cells = [_cell(**task) for task in prediction["tasks"].values()]
-        best = prediction["kept"][0]
+        best, attention = prediction["kept"][0], prediction["attention"]
         place = f"{best['x']}, {best['y']}"
-        rows.append([prediction["image"], *cells, f"{prediction['patches']:,}", place])
-    print_table(["image", *predictions[0]["tasks"], "patches", "most attention at (x, y)"], rows)
+        ratio = f"{attention['times_even_share']:.1f} x an even share"
+        if attention["nearly_uniform"]:
+            ratio += ": nearly uniform"
+        rows.append([prediction["image"], *cells, f"{prediction['patches']:,}", place, ratio])
+    places = ["patches", "most attention at (x, y)", "highest attention"]
+    print_table(["image", *predictions[0]["tasks"], *places], rows)
 
 
 def _cell(

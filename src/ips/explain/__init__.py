@@ -4,6 +4,7 @@
 
     explanation.py   Explanation: a prediction with the attention of all patches
     maps.py          attention of every patch, and as a raster over the image
+    spread.py        how evenly attention is spread, and whether it is nearly uniform
     figures/         figures, which need matplotlib
     export.py        all files of one explanation, among them a CSV of all patches
     geojson.py       patches as GeoJSON for QuPath

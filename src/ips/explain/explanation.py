@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image as PILImage
 
 from ips.explain.maps import Attention, AttentionMap, Floats, attention_map
+from ips.explain.spread import Spread, spread
 from ips.models import Prediction
 from ips.patches import PatchSource
 
@@ -46,6 +47,11 @@ class Explanation(Prediction):
         """``(N,)`` attention of every patch, the mean over tasks."""
         mean: Floats = np.mean(list(self.all_attention.values()), axis=0)
         return mean
+
+    @property
+    def spread(self) -> Spread:
+        """How evenly the attention is spread over all patches, or those that have any."""
+        return spread(self.mean_attention)
 
     @property
     def patch_scores(self) -> Floats | None:

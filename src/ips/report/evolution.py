@@ -63,6 +63,9 @@ def draw_evolution(
 
     columns = len(drawn) if len(drawn) <= _COLUMNS else ceil(len(drawn) / 2)
     inner = max(columns, 2) * (_SIDE + _BETWEEN) - _BETWEEN  # the curve needs two columns
+    last = snapshots[-1]
+    if last.spread.uniform:
+        title += f"\nAttention to the selected patches is nearly uniform in epoch {last.epoch}"
     header = title_block(title, inner)
     body = 0.35 + header.height
     pitch = 0.26 + fit(view, _SIDE, _SIDE)[1] + 0.1 + ceil(top / _CROPS) * (_CROP + _CAPTION) + 0.2

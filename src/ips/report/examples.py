@@ -18,6 +18,7 @@ from ips.explain.explanation import Explanation
 from ips.explain.figures.drawing import patch_colours
 from ips.explain.maps import relative_attention
 from ips.explain.marks import boxes, label_spots
+from ips.explain.spread import Spread
 from ips.patches.thumbnail import Pixels, as_rgb
 from ips.statistics import Floats
 
@@ -38,6 +39,7 @@ class Picture:
         crops: the patches with the highest attention as data URLs.
         selected: K, number of selected patches.
         patches: N, number of patches of the image.
+        spread: how evenly the attention is spread over all patches.
     """
 
     image: str
@@ -48,6 +50,7 @@ class Picture:
     crops: list[str]
     selected: int
     patches: int
+    spread: Spread
 
     @property
     def unit(self) -> float:
@@ -88,6 +91,7 @@ def make_picture(explanation: Explanation) -> Picture:
         crops=[_data_url(as_rgb(patch.transpose(1, 2, 0)), side=_CROP) for patch in crops],
         selected=len(explanation.indices),
         patches=explanation.patches,
+        spread=explanation.spread,
     )
 
 

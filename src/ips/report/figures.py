@@ -103,5 +103,8 @@ def draw_run(run: Path, model: TrainedModel, data: Data, top: TopPatches) -> Non
         pixels = read_pixels(
             top.patches, source=lambda number: model.net.own_patches(data.test[number][0])
         )
-        title = f"Patches with the highest attention in {len(data.test):,} test images"
+        title = f"Patches with the highest attention in {top.images:,} test images"
+        if top.uniform:
+            title += "\nAttention to the selected patches is nearly uniform in "
+            title += f"{top.uniform:,} of them"
         draw_gallery(figures / "gallery.png", top.patches, pixels=pixels, title=title)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ips.errors import RunError
+from ips.explain.spread import Spread, spread
 from ips.files import write_text
 from ips.models import Prediction
 from ips.patches import Coords
@@ -54,10 +55,14 @@ class Snapshot:
         return cls(prediction.name, epoch, indices, prediction.coords, prediction.extent, attention)
 
     @property
+    def spread(self) -> Spread:
+        """How evenly the attention is spread over the selected patches."""
+        return spread(self.attention)
+
+    @property
     def entropy(self) -> float:
         """Entropy of the attention in nats, from 0 (one patch has all of it) to ln K (equal)."""
-        p = self.attention / self.attention.sum()
-        return float(np.sum(p * np.log(1 / np.where(p > 0, p, 1))))
+        return self.spread.entropy
 
 
 def append_snapshot(path: Path, snapshot: Snapshot) -> None:

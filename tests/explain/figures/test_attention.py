@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 from ips.data.synthetic.megapixel_mnist import MegapixelMNIST
 from ips.explain.colours import class_colours
 from ips.explain.figures.attention import draw_attention
+from ips.explain.figures.page import Page
 from ips.explain.maps import relative_attention
 from ips.patches import Indices, MemoryPatches, PatchSource, open_patches
 from tests.explain.explained import explained
@@ -112,3 +114,17 @@ def test_only_the_crops_are_read(tmp_path: Path) -> None:
 def test_each_image_needs_a_title(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="zip"):
         draw_attention(tmp_path / "a.png", [explained(scene())], titles=["a", "b"])
+
+
+@pytest.mark.parametrize("uniform", [True, False])
+def test_the_absolute_scale_is_below_the_image(pages: list[Page], uniform: bool) -> None:
+    source = MemoryPatches(torch.zeros(144, 8))
+    attention = np.full(144, 1 / 144) if uniform else np.array([0.5, *[0.5 / 143] * 143])
+    seen = replace(explained(source), all_attention={"grade": attention})
+    draw_attention(Path("a.png"), [seen])
+    words = [text.get_text() for text in pages[0].figure.texts]
+    assert (
+        "attention is nearly uniform, highest of 144 patches: 0.694 %, 1.0 x an even share"
+        if uniform
+        else "highest attention of 144 patches: 50 %, 72 x an even share"
+    ) in words

@@ -38,7 +38,7 @@ def bags(count: int, *, seed: int = 0) -> list[Bag]:
 def sorted_patches(images: list[Bag], count: int) -> list[TopPatch]:
     """Everything in one list, sorted."""
     found = [
-        TopPatch(str(number), number, int(i), float(a))
+        TopPatch(str(number), number, int(i), float(a), len(indices))
         for number, (indices, attention) in enumerate(images)
         for i, a in zip(indices, attention, strict=True)
     ]
@@ -63,14 +63,6 @@ class Watched(MemoryPatches):
 
     def close(self) -> None:
         self.closed = True
-
-
-@pytest.fixture
-def pages(monkeypatch: pytest.MonkeyPatch) -> list[Page]:
-    """What would have been saved."""
-    saved: list[Page] = []
-    monkeypatch.setattr(Page, "save", lambda page, path: saved.append(page))
-    return saved
 
 
 def picture(path: Path) -> npt.NDArray[np.uint8]:
@@ -130,7 +122,7 @@ def test_only_the_top_patches_are_read_and_each_image_once() -> None:
         return sources[number]
 
     wanted = [(2, 3, 0.9), (0, 7, 0.8), (2, 1, 0.7), (0, 2, 0.6)]
-    patches = [TopPatch(str(n), n, index, attention) for n, index, attention in wanted]
+    patches = [TopPatch(str(n), n, index, attention, 9) for n, index, attention in wanted]
     pixels = read_pixels(patches, source=source)
     assert [int(one[0, 0, 0]) for one in pixels] == [43, 7, 41, 2]
     assert opened == [0, 2]
@@ -141,7 +133,7 @@ def test_only_the_top_patches_are_read_and_each_image_once() -> None:
 def test_features_are_refused() -> None:
     source = MemoryPatches(torch.zeros(4, 512), name="slide.h5")
     with pytest.raises(PatchError, match=r"slide.h5: holds features"):
-        read_pixels([TopPatch("slide.h5", 0, 1, 0.5)], source=lambda number: source)
+        read_pixels([TopPatch("slide.h5", 0, 1, 0.5, 9)], source=lambda number: source)
 
 
 # The picture
@@ -149,7 +141,7 @@ def test_features_are_refused() -> None:
 
 def test_patches_are_drawn_row_by_row(tmp_path: Path) -> None:
     values = [8 * v for v in range(30)]
-    patches = [TopPatch("a.png", 0, i, 1 - i / 30) for i in range(30)]
+    patches = [TopPatch("a.png", 0, i, 1 - i / 30, 30) for i in range(30)]
     path = tmp_path / "figures" / "a.png"
     draw_gallery(path, patches, pixels=[grey(value) for value in values], title="costs $5")
     pixels = picture(path)
@@ -167,7 +159,7 @@ def test_patches_are_drawn_row_by_row(tmp_path: Path) -> None:
 def test_patches_are_scaled_to_their_square(tmp_path: Path, side: int, channels: int) -> None:
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (channels, side, side), dtype=np.uint8)
-    draw_gallery(tmp_path / "a.png", [TopPatch("a", 0, 0, 0.5)], pixels=[pixels], title="a")
+    draw_gallery(tmp_path / "a.png", [TopPatch("a", 0, 0, 0.5, 9)], pixels=[pixels], title="a")
     drawn = picture(tmp_path / "a.png")
     top = top_of(drawn)
     found = drawn[top : top + SIDE, MARGIN : MARGIN + SIDE].transpose(2, 0, 1)
@@ -183,7 +175,7 @@ def test_patches_are_scaled_to_their_square(tmp_path: Path, side: int, channels:
 
 def test_captions_do_not_overlap_and_stay_on_the_page(pages: list[Page]) -> None:
     names = ["data/test/WWWWWWWWWWWWWWWWWWWWWWWW.png", "slide_017.svs", "0"]
-    patches = [TopPatch(names[i % 3], 0, i, 1 - i / 40) for i in range(28)]
+    patches = [TopPatch(names[i % 3], 0, i, 1 - i / 40, 9) for i in range(28)]
     title = "The patches with most attention, " * 6
     draw_gallery(Path("a.png"), patches, pixels=[grey(9)] * 28, title=title)
     figure = pages[0].figure
@@ -194,6 +186,20 @@ def test_captions_do_not_overlap_and_stay_on_the_page(pages: list[Page]) -> None
         assert figure.bbox.containsx(box.x1)
         assert figure.bbox.containsy(box.y0)
     assert not [(a, b) for a, b in combinations(boxes, 2) if a.overlaps(b)]
+
+
+def test_an_even_share_is_in_the_note(pages: list[Page]) -> None:
+    patches = [TopPatch("a", 0, i, 0.3 - i / 10, 8 + 12 * i) for i in range(2)]
+    draw_gallery(Path("a.png"), patches, pixels=[grey(9)] * 2, title="a")
+    words = " ".join(pages[0].figure.texts[-1].get_text().split())
+    assert words.endswith("An even share would be 5 % to 12 %.")
+
+
+def test_images_with_nearly_uniform_attention_are_counted() -> None:
+    top = TopPatches(3)
+    top.add("a", 0, indices=[0, 1], attention=[0.5, 0.5])
+    top.add("b", 1, indices=[0, 1], attention=[0.9, 0.1])
+    assert (top.images, top.uniform) == (2, 1)
 
 
 def test_long_names_are_shortened() -> None:

@@ -16,6 +16,7 @@ from PIL import Image as PILImage
 from ips.errors import PatchError
 from ips.explain import attention_map
 from ips.explain.figures.overlay import overlay_page, tinted
+from ips.explain.figures.page import Page
 from ips.explain.figures.top_patches import draw_top_patches
 from ips.patches import MemoryPatches, open_patches
 from tests.explain.explained import explained
@@ -58,6 +59,35 @@ def test_every_task_and_the_mean_have_a_panel(tmp_path: Path, tasks: tuple[str, 
     starts = np.diff(page.any(axis=0).astype(int)) == 1
     panels = 1 if len(tasks) == 1 else 1 + len(tasks)
     assert starts.sum() >= min(panels, 3)
+
+
+def texts(page: Page) -> list[str]:
+    return [" ".join(text.get_text().split()) for text in page.figure.texts]
+
+
+def test_nearly_uniform_attention_is_called_so() -> None:
+    source = open_patches(np.zeros((40, 40), np.uint8), patch_size=10)
+    even, peak = np.full(16, 1 / 16), np.full(16, 1 / 30)
+    peak[3] = 0.5
+    attention = {"a": even, "b": peak}
+    found = texts(overlay_page(replace(explained(source), all_attention=attention)))
+    assert found[1:7] == [
+        *("mean over tasks", "highest: 28.1 %, 4.5 x an even share"),
+        *("a: nearly uniform", "highest: 6.25 %, 1.0 x an even share"),
+        *("b", "highest: 50 %, 8.0 x an even share"),
+    ]
+
+
+@pytest.mark.parametrize("uniform", [True, False])
+def test_top_patches_have_an_absolute_scale(pages: list[Page], uniform: bool) -> None:
+    source = open_patches(np.zeros((20, 40), np.uint8), patch_size=10)
+    attention = np.full(8, 1 / 8) if uniform else np.array([0.5, *[0.5 / 7] * 7])
+    seen = replace(explained(source), all_attention={"grade": attention})
+    draw_top_patches(Path("g.png"), seen, top=1)
+    found = texts(pages[0])
+    words = "attention is nearly uniform, highest of 8 patches: 12.5 %, 1.0 x an even share"
+    assert found[0] == (f"a title {words}" if uniform else "a title")
+    assert found[1] == ("12 % 1.0 x" if uniform else "50 % 4.0 x")
 
 
 def test_features_have_an_overlay_but_no_top_patches(tmp_path: Path) -> None:

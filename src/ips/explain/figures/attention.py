@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
-from ips.explain.colours import MUTED, Colour, class_colours, class_name, shortened
+from ips.explain.colours import INK, MUTED, Colour, class_colours, class_name, shortened
 from ips.explain.explanation import Explanation
 from ips.explain.figures.drawing import (
     draw_crop,
@@ -127,6 +127,9 @@ def _draw_panel(
     )
     selected = f"{len(panel.strength):,} of {explanation.patches:,} patches selected"
     page.write(x, y + height + 0.08, selected, size=8, color=MUTED)
+    spread = explanation.spread
+    style = {"color": INK, "weight": "bold"} if spread.uniform else {"color": MUTED}
+    page.write(x, y + height + 0.23, str(spread), size=8, **style)
 
     indices, scores = explanation.indices[:top].cpu(), explanation.patch_scores
     crops = source.read(indices).cpu().numpy() if len(source.shape) == 3 and top else None

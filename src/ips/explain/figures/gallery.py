@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ips.errors import PatchError
 from ips.explain.figures.drawing import PLACE_SIZE, draw_grid
+from ips.explain.spread import spread
 from ips.patches import Indices, PatchSource
 from ips.patches.thumbnail import Pixels
 
@@ -24,18 +25,22 @@ _SIDE, _COLUMNS = 2 / 3, 12  # side of a patch in inches
 _NAME = FontProperties(size=PLACE_SIZE)
 _NOTE = (
     "Attention decreases from left to right, then from top to bottom. Per cent: share of the "
-    "attention in the image, which is named below."
+    "attention to the selected patches of the image, which is named below. "
 )
 
 
 @dataclass(frozen=True)
 class TopPatch:
-    """A patch of an image of a data set: ``number`` is that of the image, ``index`` its own."""
+    """A patch of an image of a data set: ``number`` is that of the image, ``index`` its own.
+
+    ``selected`` is K, the number of selected patches of its image.
+    """
 
     name: str
     number: int
     index: int
     attention: float
+    selected: int
 
 
 class TopPatches:
@@ -49,6 +54,8 @@ class TopPatches:
 
     Attributes:
         patches: the collected patches, highest attention first.
+        images: number of images.
+        uniform: number of images whose attention is nearly uniform over the selected patches.
     """
 
     def __init__(self, count: int) -> None:
@@ -56,6 +63,7 @@ class TopPatches:
             raise ValueError(f"count={count}: expected 1 or more")
         self._count = count
         self.patches: list[TopPatch] = []
+        self.images = self.uniform = 0
 
     def add(
         self, name: str, number: int, *, indices: Indices, attention: Sequence[float] | Tensor
@@ -73,7 +81,9 @@ class TopPatches:
         if where.shape != values.shape or where.ndim != 1:
             raise ValueError(f"{name}: {where.shape} indices, {values.shape} attention")
         pairs = zip(where.tolist(), values.tolist(), strict=True)
-        added = [TopPatch(name, number, i, a) for i, a in pairs if not isnan(a)]
+        added = [TopPatch(name, number, i, a, len(where)) for i, a in pairs if not isnan(a)]
+        self.images += 1
+        self.uniform += spread(values.cpu().numpy()).uniform
         ranked = sorted(self.patches + added, key=lambda p: (-p.attention, p.number, p.index))
         self.patches = ranked[: self._count]
 
@@ -107,8 +117,16 @@ def draw_gallery(
         side=_SIDE,
         columns=_COLUMNS,
         title=title,
-        note=_NOTE,
+        note=_NOTE + _even_share(patches),
     )
+
+
+def _even_share(patches: Sequence[TopPatch]) -> str:
+    fewest, most = (f(patch.selected for patch in patches) for f in (min, max))
+    share = f"{100 / most:.2g} %"
+    if fewest != most:
+        share += f" to {100 / fewest:.2g} %"
+    return f"An even share would be {share}."
 
 
 def short_name(name: str, length: int) -> str:

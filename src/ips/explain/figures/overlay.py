@@ -17,17 +17,20 @@ from ips.explain.figures.drawing import COLOUR_MAP, draw_colours, draw_thumbnail
 from ips.explain.figures.page import MARGIN, Page, note_block, title_block
 from ips.explain.maps import AttentionMap, attention_map, percentiles, values_at
 from ips.explain.marks import THUMBNAIL_SIDE
+from ips.explain.spread import spread
 from ips.patches import Thumbnail
 
 _VIEW = 4.4, 4.4  # width and height of the box that a map fits into
 _MIN_BAR_WIDTH = 2.8  # leaves room for the numbers below a colour bar
 _GAP = 0.4
+_NAMES = 0.4  # height of the name of a map and the line below it
 _OPACITY = 0.65
 _MAX_CELLS = 2**20  # finer maps would look the same
 _TICKS = [0.0, 0.25, 0.5, 0.75, 1.0]  # ranks with a number below the colour bar
 _NOTE = (
     "Colour and opacity: rank of the attention among all places with any attention. Numbers: "
-    "attention of a patch in per cent of the total, the mean where patches overlap."
+    "attention of a patch in per cent of the total, the mean where patches overlap. Even share: "
+    "what every patch would have if all had the same."
 )
 
 
@@ -46,16 +49,18 @@ def overlay_page(explanation: Explanation) -> Page:
     panel_width, columns = max(width, _MIN_BAR_WIDTH), min(3, len(panels))
     inner = max(columns * (panel_width + _GAP) - _GAP, 4.4)
     title, note = title_block(explanation.title, inner), note_block(_NOTE, inner)
-    top, row_height = 0.35 + title.height, 0.25 + height + 0.65
+    top, row_height = 0.35 + title.height, _NAMES + height + 0.65
     bottom = top + ceil(len(panels) / columns) * row_height
     page = Page(inner + 2 * MARGIN, bottom + 0.2 + note.height)
     page.write(MARGIN, 0.2, title)
     for i, (name, values) in enumerate(panels.items()):
         x, y = MARGIN + i % columns * (panel_width + _GAP), top + i // columns * row_height
-        page.write(x, y, name, size=9)
+        found = spread(values)
+        page.write(x, y, f"{name}: nearly uniform" if found.uniform else name, size=9)
+        page.write(x, y + 0.18, f"highest: {found.scale}", size=7.5, color=MUTED)
         raster = attention_map(source, values, max_cells=_MAX_CELLS)
-        _draw_map(page.axes(x, y + 0.25, width, height), view, raster)
-        _draw_bar(page.axes(x, y + 0.35 + height, panel_width, 0.11), raster)
+        _draw_map(page.axes(x, y + _NAMES, width, height), view, raster)
+        _draw_bar(page.axes(x, y + _NAMES + 0.1 + height, panel_width, 0.11), raster)
     page.write(MARGIN, bottom, note)
     return page
 

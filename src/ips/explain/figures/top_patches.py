@@ -10,10 +10,12 @@ from ips.errors import PatchError
 from ips.explain.colours import shortened
 from ips.explain.explanation import Explanation
 from ips.explain.figures.drawing import draw_grid
+from ips.explain.spread import times
 
 _COLUMNS = 8
 _NOTE = (
-    "Per cent: share of the attention to all patches of the image, mean over tasks. x, y: top-left "
+    "Per cent: share of the attention to all patches of the image, mean over tasks, and how many "
+    "times an even share that is. x, y: top-left "
     "corner in full-resolution pixels. Below, for selected patches of a model with a "
     "patch-level head: predicted class and its probability."
 )
@@ -28,10 +30,11 @@ def draw_top_patches(path: Path, explanation: Explanation, *, top: int = 24) -> 
     visible = order[mean[order] > 0].tolist()
     rank = {index: k for k, index in enumerate(explanation.indices.tolist())}
     scores, names = explanation.patch_scores, explanation.patch_classes
-    captions = []
+    captions, found = [], explanation.spread
     for index in visible:
         place = "x {:,}  y {:,}".format(*source.coords[index].tolist())
-        caption = [f"{100 * mean[index]:.2g} %", place]
+        ratio = times(float(mean[index]) * found.patches)
+        caption = [f"{100 * mean[index]:.2g} %   {ratio}", place]
         if scores is not None and names is not None and (k := rank.get(index)) is not None:
             label = int(scores[k].argmax())
             caption.append(f"{shortened(names[label], 14)} ({scores[k, label]:.2f})")
@@ -42,6 +45,6 @@ def draw_top_patches(path: Path, explanation: Explanation, *, top: int = 24) -> 
         captions=captions,
         side=1.1,
         columns=min(_COLUMNS, max(len(visible), 4)),
-        title=explanation.title,
+        title=f"{explanation.title}\n{found}" if found.uniform else explanation.title,
         note=_NOTE,
     )
