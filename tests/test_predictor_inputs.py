@@ -123,6 +123,23 @@ class TestOwnNetwork:
         library.close()
         assert [file.name for file in tmp_path.iterdir()] == ["a.png"]
 
+    def test_gets_a_report(self, pixels: Pixels, tmp_path: Path) -> None:
+        rows = ["path,grade,tumor"]
+        for number, grade in enumerate(("low", "high", "low", "middle")):
+            Image.fromarray(np.roll(pixels, number)).save(tmp_path / f"{number}.png")
+            rows.append(f"{number}.png,{grade},{number % 2}")
+        table = tmp_path / "labels.csv"
+        table.write_text("\n".join(rows))
+        page = api.report(predictor(), labels=table, out=tmp_path / "page.html", examples=1)
+        text = page.read_text()
+        assert "tested on 4 images of labels.csv" in text
+        assert "megapixel" not in text
+        assert "1.png" in text
+        with pytest.raises(ConfigError, match="give a CSV"):
+            api.report(predictor())
+        with pytest.raises(ConfigError, match="give an HTML file as out"):
+            api.report(predictor(), labels=table)
+
     @pytest.mark.parametrize(
         ("tasks", "message"),
         [

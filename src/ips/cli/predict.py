@@ -132,8 +132,19 @@ def explain(
 @app.command()
 def report(
     run: RunFolder,
+    labels: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="CSV with other images and their classes, instead of the test images",
+        ),
+    ] = None,
     out: Annotated[
-        Path | None, Option(metavar="FILE", help="HTML file to write; RUN/report.html by default")
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="HTML file to write; RUN/report.html or RUN/report-LABELS.html by default",
+        ),
     ] = None,
     examples: Annotated[
         int, Option(min=1, max=20, help="Number of correct test images to show, and of wrong ones")
@@ -144,7 +155,7 @@ def report(
     The predictions for the test images are kept in RUN/predictions.csv, so that another report of
     the same model is fast.
     """
-    path = api.report(run, out=out, examples=examples, console=err)
+    path = api.report(run, labels=labels, out=out, examples=examples, console=err)
     print_message(f"{path}: {path.stat().st_size / 2**20:.1f} MB")
 
 

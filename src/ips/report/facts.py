@@ -28,12 +28,17 @@ def counted(count: int, word: str) -> str:
 
 
 def setup(
-    config: Config, *, model: Mapping[str, str], parameters: int, train: int, test: int
+    config: Config, *, model: Mapping[str, str], parameters: int, train: int | None, test: int
 ) -> dict[str, str]:
     """What was trained, on what and how; ``train`` and ``test`` are numbers of images.
 
+    Without ``train``, only facts of the model are given, which may have been trained elsewhere.
     For ``model``, its description, see `ips.models.Net.describe`.
     """
+    tasks = [f"{name} ({task.kind}, {task.classes} classes)" for name, task in config.tasks.items()]
+    if train is None:
+        facts = {"patches": _patches(config), **model, "parameters": f"{parameters:,}"}
+        return facts | {"tasks": ", ".join(tasks)}
     training = config.train
     seeds = f"training {training.seed}"
     if (seed := getattr(config.data, "seed", None)) is not None:
@@ -47,7 +52,6 @@ def setup(
         schedule += f", classes balanced by {training.balance}"
     if config.augment.kind not in (None, "none"):
         schedule += f", augmented as {config.augment.kind}"
-    tasks = [f"{name} ({task.kind}, {task.classes} classes)" for name, task in config.tasks.items()]
     return {
         "method": config.method,
         "data": f"{data_name(config)}: {train:,} training and {test:,} test images",

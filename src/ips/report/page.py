@@ -33,25 +33,27 @@ class ReportContent:
     Attributes:
         model: description of the model, see `ips.models.Net.describe`.
         parameters: number of trainable parameters.
-        train_images: number of training images.
-        log: path of ``metrics.csv``.
+        train_images: number of training images; None for a report that is not about the training.
+        log: path of ``metrics.csv``, which need not exist.
         best: numbers of correct images to show.
         worst: numbers of wrong images to show.
         pictures: pictures of these images by number; none for images that consist of features.
         patch_classes: names of the classes of patches; None without a patch-level head.
+        data: name of the data; None for that of the config.
     """
 
     name: str
     config: Config
     model: Mapping[str, str]
     parameters: int
-    train_images: int
+    train_images: int | None
     log: Path
     predictions: TestPredictions
     best: Sequence[int]
     worst: Sequence[int]
     pictures: Mapping[int, Picture]
     patch_classes: Sequence[str] | None
+    data: str | None = None
 
 
 def write_page(path: Path, content: ReportContent) -> None:
@@ -70,7 +72,7 @@ def write_page(path: Path, content: ReportContent) -> None:
         .get_template("report.html.j2")
         .render(
             content=content,
-            data=data_name(config),
+            data=content.data or data_name(config),
             setup=setup(
                 config,
                 model=content.model,
@@ -81,8 +83,8 @@ def write_page(path: Path, content: ReportContent) -> None:
             charts=charts,
             results=[task_results(task) for task in content.predictions.tasks],
             palette=palette,
-            costs=costs(log, images=content.train_images),
-            settings=describe(config),
+            costs=costs(log, images=content.train_images or 0),
+            settings=None if content.train_images is None else describe(config),
             version=__version__,
             css=Markup(css),
             css_hash=base64.b64encode(hashlib.sha256(css.encode()).digest()).decode(),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from ips.errors import ConfigError
+from ips.patches import PatchSource
 from ips.predictions import TestPredictions, read_predictions, write_predictions
 from ips.predictor import Predictor, load
 from ips.progress import progress_bar
 from ips.report.examples import Picture, make_picture
+from ips.report.labelled import predict_labelled
 from ips.report.page import ReportContent, write_page
 from ips.training import RunFolder, build_data
 from ips.training import run as training
@@ -20,8 +23,9 @@ from ips.training.folder import TrainedModel
 
 
 def write_run_report(
-    run: str | Path,
+    run: str | Path | Predictor,
     *,
+    labels: str | Path | None = None,
     out: str | Path | None = None,
     examples: int = 4,
     console: Console | None = None,
@@ -32,11 +36,19 @@ def write_run_report(
     second report of the same model reads them from there.
 
     Args:
-        run: folder of a trained model.
-        out: HTML file to write; ``report.html`` in the run folder by default.
+        run: folder of a trained model; or a predictor, if ``labels`` and ``out`` are given.
+        labels: CSV with other images and their correct classes, instead of the test images.
+        out: HTML file to write; ``report.html`` in the run folder by default, or
+            ``report-LABELS.html``.
         examples: number of images to show, each of the correct and of the wrong ones.
         console: console for progress bars; none are shown by default.
     """
+    if labels is not None:
+        return _report_on_table(run, Path(labels), out, examples, console)
+    if isinstance(run, Predictor):
+        raise ConfigError(
+            "a predictor has no test images: give a CSV with images and classes as labels"
+        )
     run = Path(run)
     predictor = load(run)
     path = _checked(Path(out or run / "report.html"))
@@ -63,8 +75,47 @@ def _write_report(
         predictions=predictions,
         best=best,
         worst=worst,
-        pictures=_pictures(predictor, data, [*best, *worst], console),
+        pictures=_pictures(
+            predictor, lambda number: data.test[number][0], [*best, *worst], console
+        ),
         patch_classes=predictor.patch_classes,
+    )
+    write_page(path, content)
+    return path
+
+
+def _report_on_table(
+    run: str | Path | Predictor,
+    table: Path,
+    out: str | Path | None,
+    examples: int,
+    console: Console | None,
+) -> Path:
+    if isinstance(run, Predictor):
+        predictor, name = run, type(run.net).__name__
+        if out is None:
+            raise ConfigError("a predictor has no run folder: give an HTML file as out")
+        path = _checked(Path(out))
+    else:
+        predictor, name = load(run), Path(run).resolve().name
+        path = _checked(Path(out or Path(run) / f"report-{table.stem}.html"))
+    predictions, images = predict_labelled(predictor, table, console)
+    best, worst = predictions.best_and_worst(examples)
+    content = ReportContent(
+        name=name,
+        config=predictor.config,
+        model=predictor.net.describe(),
+        parameters=sum(p.numel() for p in predictor.net.parameters()),
+        train_images=None,
+        log=Path(os.devnull),  # not about the training
+        predictions=predictions,
+        best=best,
+        worst=worst,
+        pictures=_pictures(
+            predictor, lambda number: predictor.open(images[number]), [*best, *worst], console
+        ),
+        patch_classes=predictor.patch_classes,
+        data=table.name,
     )
     write_page(path, content)
     return path
@@ -102,14 +153,17 @@ def _test(run: Path, predictor: Predictor, data: Data, console: Console | None) 
 
 
 def _pictures(
-    predictor: Predictor, data: Data, numbers: Sequence[int], console: Console | None
+    predictor: Predictor,
+    open_image: Callable[[int], PatchSource],
+    numbers: Sequence[int],
+    console: Console | None,
 ) -> dict[int, Picture]:
     """Pictures of some test images with their attention, one image in memory at a time."""
     pictures = {}
     with progress_bar(console, transient=True) as bar:
         line = bar.add_task("examples", total=len(numbers), note="")
         for number in numbers:
-            source, _ = data.test[number]
+            source = open_image(number)
             if len(source.shape) == 3:  # features have no pixels to show
                 explanation = predictor.predict(
                     source, progress=lambda done, _: bar.update(line, note=f"{done:,} patches")
