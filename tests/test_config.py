@@ -61,7 +61,7 @@ def test_a_mistake_is_one_sentence_that_names_the_key(setting: str, sentence: st
 def test_missing_tasks_and_two_resolutions_are_mistakes() -> None:
     with pytest.raises(ConfigError, match="key 'tasks' is missing"):
         parse_config({}, source="mine.yaml")
-    with pytest.raises(ConfigError, match="one of level, mpp and magnification"):
+    with pytest.raises(ConfigError, match="one of level, mpp, magnification and scale"):
         parse_config(TASKS | {"patches": {"level": 1, "mpp": 0.5}}, source="mine.yaml")
     with pytest.raises(ConfigError, match=r"key 'data.csv' is missing"):
         parse_config(TASKS | {"data": {"kind": "table"}}, source="mine.yaml")

@@ -77,10 +77,18 @@ def read_outlines(path: str | Path, *, origin: tuple[int, int] = (0, 0)) -> list
     raise DataError(f"{path.name}: cannot read these annotations {reason}")
 
 
-def write_geojson(path: Path, features: Iterable[dict[str, Any]]) -> None:
-    """Write a FeatureCollection feature by feature, atomically."""
+def write_geojson(
+    path: Path, features: Iterable[dict[str, Any]], *, crs: str | None = None
+) -> None:
+    """Write a FeatureCollection feature by feature, atomically.
+
+    ``crs`` names the coordinate reference system of a map. It is written as in GeoJSON of 2008,
+    which QGIS and GDAL read.
+    """
+    system = {"type": "name", "properties": {"name": crs}}
+    head = "" if crs is None else f'"crs": {json.dumps(system)}, '
     with atomic_write(path) as stream:
-        stream.write(b'{"type": "FeatureCollection", "features": [')
+        stream.write(f'{{"type": "FeatureCollection", {head}"features": ['.encode())
         for i, feature in enumerate(features):
             stream.write(b",\n" if i else b"\n")
             stream.write(json.dumps(feature, allow_nan=False).encode())

@@ -134,6 +134,24 @@ class PatchesConfig(_Section):
     level: int | None = _key(None, "Pyramid level to read; null for the finest", ge=0)
     mpp: float | None = _key(None, "Micrometres per pixel to read at, instead of a level", gt=0)
     magnification: float | None = _key(None, "Magnification to read at, instead of a level", gt=0)
+    scale: float | None = _key(
+        None,
+        "Part of the full resolution to read at, such as 0.5, instead of a level; pixels are "
+        "averaged",
+        gt=0,
+        le=1,
+    )
+    channels: Literal["rgb", "grey", "as-is"] | None = _key(
+        None,
+        "Channels of a patch: rgb or grey, to which other images are converted, or as-is; null for "
+        "those of the training images, or rgb if these differ",
+    )
+    white: float | None = _key(
+        None,
+        "Value that becomes 255 in images of more than 8 bits; null for the largest that the file "
+        "can store, or states to use; never that of each image",
+        gt=0,
+    )
     sample: int | None = _key(
         None, "Maximum number of patches per image, sampled once; null for all", ge=1
     )
@@ -145,9 +163,12 @@ class PatchesConfig(_Section):
 
     @model_validator(mode="after")
     def _one_resolution(self) -> PatchesConfig:
-        given = [k for k in ("level", "mpp", "magnification") if getattr(self, k) is not None]
+        ways = ("level", "mpp", "magnification", "scale")
+        given = [way for way in ways if getattr(self, way) is not None]
         if len(given) > 1:
-            raise ValueError(f"give one of level, mpp and magnification, not {' and '.join(given)}")
+            raise ValueError(
+                f"give one of level, mpp, magnification and scale, not {' and '.join(given)}"
+            )
         return self
 
 

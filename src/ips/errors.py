@@ -42,6 +42,7 @@ _EXTRAS = {
     "xstatic": "viewer",
     "mlxtend": "demo",
     "timm": "timm",
+    "rasterio": "geo",
 }
 
 #: What to do about errors of the operating system that say nothing about the content of a file.

@@ -16,6 +16,7 @@ from ips.errors import ConfigError
 from ips.explain import Explanation
 from ips.explain.maps import attention_from_logits, attention_from_prediction
 from ips.files import fingerprint, split_address
+from ips.images.colour import channels_of
 from ips.models import Net, Prediction, ScoreTable
 from ips.nn import Head
 from ips.nn.weights_file import checksum
@@ -51,6 +52,8 @@ class Predictor:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         self.net, self.config = net.to(device).eval(), config
         self.tasks = build_tasks(config.tasks)
+        channels = config.patches.channels or channels_of(config.encoder.inputs or 0)
+        self._patches = config.patches.model_copy(update={"channels": channels})
         self._run = run if model_fingerprint is not None else None
         self._model_fingerprint = model_fingerprint
 
@@ -117,7 +120,7 @@ class Predictor:
 
         ``image`` is a file or pixels in memory, see `ips.open_patches`.
         """
-        source = open_source(image, self.config.patches)
+        source = open_source(image, self._patches)
         source = sampled(source, self.config.patches.sample, seed=self.config.train.seed)
         return self.net.own_patches(source)
 

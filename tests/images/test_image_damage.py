@@ -140,44 +140,20 @@ def _save_tiff(path: Path, array: npt.NDArray[np.generic]) -> None:
     tifffile.imwrite(path, array, photometric="minisblack" if array.ndim == 2 else "rgb")
 
 
-@pytest.mark.parametrize("dtype", ["uint16", "float32", "bool"])
 @pytest.mark.parametrize(("name", "save"), [("a.npy", np.save), ("a.tif", _save_tiff)])
-def test_only_eight_bits(
-    tmp_path: Path, dtype: str, name: str, save: Callable[[Path, npt.NDArray[np.generic]], None]
+def test_complex_numbers(
+    tmp_path: Path, name: str, save: Callable[[Path, npt.NDArray[np.generic]], None]
 ) -> None:
-    save(tmp_path / name, np.zeros((20, 20), dtype))
-    message = refusal(tmp_path / name)
-    assert f"is {dtype}" in message
-    assert "0 to 255" in message
+    save(tmp_path / name, np.zeros((20, 20), np.complex64))
+    assert "is complex64, which is not read: scale it to 0 to 255" in refusal(tmp_path / name)
 
 
-def test_only_eight_bits_in_memory() -> None:
-    with pytest.raises(ImageError, match="array in memory is float64, but only 8-bit"):
+def test_floats_in_memory_need_white() -> None:
+    with pytest.raises(ImageError, match="array in memory is float64, whose white is not known"):
         open_image(np.zeros((4, 4)))
 
 
-def test_only_eight_bits_in_a_tiled_tiff_that_openslide_knows(tmp_path: Path) -> None:
-    deep = np.zeros((40, 40, 3), np.uint16)
-    assert "is uint16" in refusal(write_tiff(tmp_path / "a.tif", [deep], tile=(16, 16)))
-
-
-def test_only_eight_bits_png(tmp_path: Path) -> None:
-    path = tmp_path / "a.png"
-    PILImage.fromarray(np.zeros((9, 9), np.uint16)).save(path)
-    assert "is uint16" in refusal(path)
-    PILImage.fromarray(np.zeros((9, 9), np.float32)).save(tmp_path / "b.tiff")
-    assert "is float32" in refusal(tmp_path / "b.tiff")
-
-
-def test_sixteen_bit_colour_png_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "a.png"
-    import imagecodecs
-
-    path.write_bytes(imagecodecs.png_encode(np.zeros((9, 9, 3), np.uint16)))
-    assert "is uint16" in refusal(path)
-
-
-@pytest.mark.parametrize("shape", [(4,), (4, 4, 2), (4, 4, 5), (2, 4, 4, 3), (0, 4)])
+@pytest.mark.parametrize("shape", [(4,), (4, 4, 513), (2, 4, 4, 3), (0, 4)])
 def test_arrays_of_wrong_shape_are_errors(shape: tuple[int, ...]) -> None:
     with pytest.raises(ImageError, match=r"has shape \("):
         open_image(np.zeros(shape, np.uint8))
@@ -187,13 +163,6 @@ def test_stack(tmp_path: Path) -> None:
     path = tmp_path / "a.tif"
     tifffile.imwrite(path, np.zeros((5, 40, 40), np.uint8), photometric="minisblack")
     assert "is a stack of images (axes QYX, shape (5, 40, 40))" in refusal(path)
-
-
-def test_too_many_channels(tmp_path: Path) -> None:
-    path = tmp_path / "a.ome.tif"
-    axes = {"axes": "CYX"}
-    tifffile.imwrite(path, np.zeros((5, 40, 40), np.uint8), photometric="minisblack", metadata=axes)
-    assert "has 5 channels as MINISBLACK" in refusal(path)
 
 
 def test_a_large_png_is_not_a_decompression_bomb(

@@ -34,6 +34,8 @@ def test_downsamples(slide: Image) -> None:
     assert downsample_for(slide, mpp=0.6) == pytest.approx(2.4)
     assert downsample_for(slide, magnification=20) == 2
     assert downsample_for(slide, magnification=5) == 8
+    assert downsample_for(slide, scale=0.25) == 4
+    assert downsample_for(slide, scale=0.505) == 2  # nearly level 1
 
 
 @pytest.mark.parametrize(("mpp", "expected"), [(0.246, 1), (0.254, 1), (0.495, 2), (0.505, 2)])

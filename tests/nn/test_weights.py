@@ -79,6 +79,17 @@ def test_a_grey_encoder_sees_a_grey_picture_as_the_colour_one_does(tmp_path: Pat
     torch.testing.assert_close(grey(x), colour(x.expand(-1, 3, -1, -1)))
 
 
+@pytest.mark.parametrize("bands", [2, 4, 5, 6])
+def test_filters_of_colours_are_repeated_for_more_bands(tmp_path: Path, bands: int) -> None:
+    path = write(tmp_path / "weights.pth", published())
+    several, colour = encoder(channels=bands).eval(), encoder(channels=3).eval()
+    load_weights(several, path)
+    load_weights(colour, path)
+    first, stored = several.conv1.weight, colour.conv1.weight
+    for band in range(bands):
+        torch.testing.assert_close(first[:, band], stored[:, band % 3] * 3 / bands)
+
+
 def test_missing_tensors_are_named(tmp_path: Path) -> None:
     state = published()
     del state["layer2.1.conv2.weight"]
@@ -290,6 +301,9 @@ def test_without_the_hubs_package_it_says_so(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_imagenets_mean_and_deviation_are_known_and_those_of_a_file_are_not() -> None:
+    for inputs in (1, 5):
+        mean, std = normalisation("resnet18", "imagenet", inputs=inputs)
+        assert [round(value, 3) for value in (*mean, *std)] == [0.449, 0.226]
     mean, std = normalisation("resnet18", "imagenet")
     assert mean == [0.485, 0.456, 0.406]
     assert std == [0.229, 0.224, 0.225]

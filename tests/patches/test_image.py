@@ -216,6 +216,29 @@ def test_downsample_of_an_array(picture: Pixels) -> None:
     np.testing.assert_array_equal(patches.read([wanted])[0].permute(1, 2, 0).numpy(), crop)
 
 
+@pytest.mark.parametrize("kind", ["png", "tif"])
+def test_a_plain_image_at_half_its_size(tmp_path: Path, picture: Pixels, kind: str) -> None:
+    path = tmp_path / f"a.{kind}"
+    if kind == "png":
+        PILImage.fromarray(picture).save(path)
+    else:
+        tifffile.imwrite(path, picture, photometric="rgb", tile=(16, 16))
+    patches = open_patches(path, patch_size=20, stride=10, scale=0.5)
+    height, width = picture.shape[:2]
+    assert (patches.coords % 20 == 0).all()  # full-resolution pixels
+    assert patches.coords.max(axis=0).tolist() == [
+        (side // 2 - 20) // 10 * 20 for side in (width, height)
+    ]
+    assert patches.extent == 40
+    for index, patch in enumerate(patches.read(range(len(patches)))):
+        x, y = patches.coords[index]
+        crop = PILImage.fromarray(picture[y : y + 40, x : x + 40])
+        expected = np.asarray(crop.resize((20, 20), PILImage.Resampling.BOX))
+        np.testing.assert_array_equal(patch.permute(1, 2, 0).numpy(), expected)
+
+
 def test_more_than_one_resolution(picture: Pixels) -> None:
+    with pytest.raises(ImageError, match="give one of them"):
+        open_patches(picture, patch_size=9, level=0, scale=0.5)
     with pytest.raises(ImageError, match="give one of them"):
         open_patches(picture, patch_size=9, level=0, mpp=0.5)

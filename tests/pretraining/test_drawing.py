@@ -69,10 +69,22 @@ class TestFiles:
         with pytest.raises(ImageError, match=r"bad\.png"):
             collect([tmp_path / "bad.png"], OPEN)
 
-    def test_grey_beside_colour(self, tmp_path: Path) -> None:
+    def test_grey_beside_colour_becomes_rgb(self, tmp_path: Path) -> None:
         files = [picture(tmp_path / "grey.png", grey=True), picture(tmp_path / "colour.png")]
-        with pytest.raises(DataError, match=r"grey\.png is grey but .*colour\.png has colours"):
-            collect(files, OPEN)
+        found = reader(files)
+        assert found.collection.channels == 3
+        patches = found.read(range(len(found)))
+        grey = torch.from_numpy(found.draws[:, 0] == 0)
+        assert patches.shape[1:] == (3, 8, 8)
+        assert (patches[grey][:, 0] == patches[grey][:, 2]).all()
+        assert (patches[~grey][:, 0] != patches[~grey][:, 2]).any()
+
+    def test_bands_are_refused_unless_three_are_chosen(self, tmp_path: Path) -> None:
+        path = tmp_path / "bands.npy"
+        np.save(path, np.zeros((32, 32, 5), np.uint8))
+        with pytest.raises(DataError, match=r"bands\.npy has 5 channels, .* --channels rgb"):
+            collect([path], OPEN)
+        assert collect([path], partial(OPEN, channels="rgb")).channels == 3
 
     def test_unreadable_files_are_skipped_on_request(self, tmp_path: Path) -> None:
         good, broken = picture(tmp_path / "good.png"), picture(tmp_path / "broken.png")

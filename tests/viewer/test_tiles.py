@@ -64,6 +64,19 @@ def test_a_tile_that_is_too_large_to_read_is_assembled(monkeypatch: pytest.Monke
     assert np.abs(whole.astype(int) - parts).max() <= 2
 
 
+def test_of_many_bands_the_first_three_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    bands = np.stack([picture(1000, 600, seed=seed) for seed in range(5)], axis=2)
+    for most in (4096, 128):  # at once, and assembled from parts
+        monkeypatch.setattr(tiles, "_MAX_REGION", most)
+        shown, colour = (
+            decoded(tiles.render_tile(ArrayImage(np.ascontiguousarray(p)), Tile(0, 0, 2)))
+            for p in (bands, bands[..., :3])
+        )
+        assert np.array_equal(shown, colour)
+    patch = decoded(tiles.render_patch(ArrayImage(bands), 10, 20, 50))
+    assert np.array_equal(patch[..., :3], bands[20:70, 10:60, :3])
+
+
 def test_a_level_of_nearly_the_right_resolution_is_not_resampled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ips.errors import ConfigError, DataError, IPSError
+from ips.errors import ConfigError, DataError, IPSError, require
 from ips.locks import lock_folder
 
 if TYPE_CHECKING:
@@ -201,6 +201,7 @@ def explain(
     all_patches: bool = False,
     task: str | None = None,
     crop: bool = True,
+    map_coordinates: bool = False,
     console: Console | None = None,
     on_error: OnError | None = None,
 ) -> Iterator[ExplainedImage]:
@@ -210,14 +211,19 @@ def explain(
         run, images, on_error: see `predict`.
         out: output folder.
         top, all_patches, task, crop: see `ips.explain.export.write_explanation`.
+        map_coordinates: write the GeoJSON of a GeoTIFF in its map coordinates instead of pixels;
+            needs rasterio (extra ``geo``).
 
     Yields:
         The files of each image: overlay, gallery, patch classes, CSV, GeoJSON and TIFF.
     """
     from ips.explain.export import ENDINGS, omissions, output_stems, write_explanation
+    from ips.explain.map_coordinates import read_map_coordinates
     from ips.inputs import find_images
     from ips.progress import progress_bar
 
+    if map_coordinates:
+        require("rasterio")
     predictor = _load(run)
     if task is not None and task not in predictor.config.tasks:
         known = ", ".join(predictor.config.tasks)
@@ -227,6 +233,7 @@ def explain(
     with _locked(out, "--out"):
         for name, stem in zip(names, stems, strict=True):
             with _errors_to(on_error):
+                on_map = read_map_coordinates(Path(name)) if map_coordinates else None
                 explanation = _predict_with_progress(predictor, name, console)
                 with progress_bar(console, transient=True) as bar:
                     line = bar.add_task(Path(name).name, total=len(ENDINGS), note="files")
@@ -238,6 +245,7 @@ def explain(
                         task=task,
                         all_patches=all_patches,
                         crop=crop,
+                        on_map=on_map,
                         progress=partial(bar.advance, line),
                     )
                 explanation.source.close()

@@ -96,6 +96,13 @@ def explain(
             "default at the corner of its scanned area, as in QuPath",
         ),
     ] = False,
+    map_coordinates: Annotated[
+        bool,
+        Option(
+            "--map-coordinates",
+            help="Write the GeoJSON of a GeoTIFF in its map coordinates instead of pixels",
+        ),
+    ] = False,
 ) -> None:
     """Write the attention of every patch as figures, CSV, GeoJSON and TIFF.
 
@@ -114,6 +121,7 @@ def explain(
         all_patches=all_patches,
         task=task,
         crop=not no_crop,
+        map_coordinates=map_coordinates,
         console=err,
         on_error=errors.report,
     )

@@ -36,6 +36,29 @@ def pretrain(
     level: Level = None,
     mpp: Mpp = None,
     magnification: Magnification = None,
+    scale: Annotated[
+        float | None,
+        Option(
+            min=0.001,
+            max=1,
+            help="Part of the full resolution to read at, such as 0.5, instead of a level",
+        ),
+    ] = None,
+    channels: Annotated[
+        Literal["rgb", "grey", "as-is"] | None,
+        Option(
+            help="Channels that images are converted to; by default as they are, or rgb if they "
+            "differ"
+        ),
+    ] = None,
+    white: Annotated[
+        float | None,
+        Option(
+            min=0.001,
+            help="Value that becomes 255 in images of more than 8 bits; by default the largest "
+            "that the file can store, or states to use",
+        ),
+    ] = None,
     patches_per_slide: Annotated[
         int, Option(min=1, help="Number of patches sampled from each slide in every epoch")
     ] = 1000,

@@ -13,6 +13,7 @@ from ips.explain.figures.attention import draw_attention
 from ips.explain.figures.overlay import overlay_page
 from ips.explain.figures.top_patches import draw_top_patches
 from ips.explain.geojson import patch_features
+from ips.explain.map_coordinates import MapCoordinates
 from ips.explain.map_tiff import write_map_tiff
 from ips.explain.maps import image_area
 from ips.files import atomic_path, split_address
@@ -30,6 +31,7 @@ def write_explanation(
     task: str | None = None,
     all_patches: bool = False,
     crop: bool = True,
+    on_map: MapCoordinates | None = None,
     progress: Callable[[], None] | None = None,
 ) -> list[Path]:
     """Write the files of one explanation and return their paths; see `omissions`.
@@ -40,7 +42,7 @@ def write_explanation(
         top: number of patches in the gallery.
         task: task whose attention the TIFF shows; the mean over tasks by default.
         all_patches: write every patch to the GeoJSON, not only the selected patches.
-        crop: see `patch_features`.
+        crop, on_map: see `patch_features`.
         progress: callback that is called after each file.
     """
     source = explanation.source
@@ -63,7 +65,8 @@ def write_explanation(
         draw_attention(classes, [explanation])
         add(classes)
     if source.extent is not None:
-        write_geojson(geojson, patch_features(explanation, all_patches=all_patches, crop=crop))
+        features = patch_features(explanation, all_patches=all_patches, crop=crop, on_map=on_map)
+        write_geojson(geojson, features, crs=on_map and on_map.crs)
         add(geojson)
         area, mpp = image_area(source, crop=crop), source.parts[0].mpp
         write_map_tiff(tiff, explanation.map(task), area=area, mpp=mpp, task=task)

@@ -12,11 +12,16 @@ from uuid import NAMESPACE_URL, uuid5
 from ips.errors import PatchError
 from ips.explain.colours import PALETTE, Colour, class_colours, rgb
 from ips.explain.explanation import Explanation
+from ips.explain.map_coordinates import MapCoordinates
 from ips.explain.maps import image_area
 
 
 def patch_features(
-    explanation: Explanation, *, all_patches: bool = False, crop: bool = True
+    explanation: Explanation,
+    *,
+    all_patches: bool = False,
+    crop: bool = True,
+    on_map: MapCoordinates | None = None,
 ) -> Iterator[dict[str, Any]]:
     """A GeoJSON feature for each selected patch, by descending attention.
 
@@ -25,6 +30,7 @@ def patch_features(
         all_patches: give all patches in the order of the source; only selected ones have a class.
         crop: count pixels from the corner of the scanned area, as QuPath does, where the file has
             one; otherwise from the corner of the whole image.
+        on_map: give map coordinates instead of pixels.
     """
     source, attention = explanation.source, explanation.all_attention
     if (side := source.extent) is None:
@@ -32,7 +38,7 @@ def patch_features(
             f"{source.name}: the patch size is unknown, so patches cannot be outlined in GeoJSON: "
             "use a feature file that states its patch size, or the image itself"
         )
-    origin = image_area(source, crop=crop)[:2]
+    origin = image_area(source, crop=crop and on_map is None)[:2]
     indices = explanation.indices.tolist()
     rank = {index: k for k, index in enumerate(indices)}
     mean, scores = explanation.mean_attention, explanation.patch_scores
@@ -52,6 +58,8 @@ def patch_features(
                     measurements[f"probability: {name}"] = score
         # Closed, and counterclockwise where y goes up: the right-hand rule of RFC 7946.
         ring = [[x, y], [x + side, y], [x + side, y + side], [x, y + side], [x, y]]
+        if on_map is not None:
+            ring = on_map.ring(ring)
         yield {
             "type": "Feature",
             "id": str(uuid5(NAMESPACE_URL, f"{source.name}#{index}")),  # the same in every export

@@ -8,12 +8,13 @@
     pillow.py      PNG, JPEG and other formats that are decoded whole
     tiff*.py       TIFF, BigTIFF and OME-TIFF, tile by tile, checked against their tags
     slide.py       whole slides through OpenSlide
-    resolution.py  read by micrometres per pixel or magnification
-    colour.py      transparency, CMYK and palettes to grey or RGB
+    resolution.py  read by micrometres per pixel, magnification or scale
+    colour.py      transparency, CMYK, palettes and 16 bits to grey, RGB or bands of 8 bits
     damage.py      one error message for damaged files
 """
 
 from ips.images.array import ArrayImage, NpyImage
+from ips.images.colour import Channels
 from ips.images.image import Image
 from ips.images.opening import is_image, open_image
 from ips.images.pillow import PillowImage
@@ -22,6 +23,7 @@ from ips.images.tiff import TiffImage
 
 __all__ = [
     "ArrayImage",
+    "Channels",
     "Image",
     "NpyImage",
     "PillowImage",

@@ -8,30 +8,35 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
 
 from ips.errors import ImageError
+from ips.images.colour import to_bytes, white_level
 from ips.images.damage import decoding
 from ips.images.image import Image, Pixels, Size
 
+#: More bands than this are rather a side of the image, or a damaged tag.
+MAX_BANDS = 512
 
-def as_pixels(array: npt.NDArray[Any], name: str) -> Pixels:
-    """Return ``array`` as a read-only ``(h, w, C)`` view; raise unless it is 8-bit grey or RGB."""
-    if array.dtype != np.uint8:
-        raise ImageError(
-            f"{name} is {array.dtype}, but only 8-bit images are read: "
-            "scale it to 0 to 255 and convert it to uint8"
-        )
-    pixels = array[..., np.newaxis] if array.ndim == 2 else array
-    if pixels.ndim != 3 or pixels.shape[2] not in (1, 3):
-        raise ImageError(
-            f"{name} has shape {array.shape}: expected (height, width), (height, width, 1) "
-            "or (height, width, 3)"
-        )
-    if not pixels.size:
-        raise ImageError(f"{name} has shape {array.shape}, so it has no pixels")
-    pixels = np.asarray(pixels).view()
+
+def as_pixels(array: npt.NDArray[Any], name: str, *, white: float | None = None) -> Pixels:
+    """Return ``array`` as read-only ``(h, w, C)`` pixels of 8 bits, a view if it has 8 bits."""
+    values = _shaped(array, name)
+    pixels = to_bytes(values, white_level(array.dtype, name=name, white=white)).view()
     pixels.flags.writeable = False
     return pixels
+
+
+def _shaped(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+    """Return ``array`` as ``(h, w, C)``; raise if it is not an image."""
+    values = array[..., np.newaxis] if array.ndim == 2 else array
+    if values.ndim != 3 or values.shape[2] > MAX_BANDS:
+        raise ImageError(
+            f"{name} has shape {array.shape}: expected (height, width) or (height, width, channels)"
+        )
+    if not values.size:
+        raise ImageError(f"{name} has shape {array.shape}, so it has no pixels")
+    return np.asarray(values)
 
 
 class WholeImage(Image):
@@ -46,18 +51,35 @@ class WholeImage(Image):
         pixels: Pixels = self._get_handle()
         return pixels
 
-    def release(self) -> None:
-        """Release the memory of a memory map after ``pixels`` were copied."""
+    def cut(self, corners: npt.NDArray[np.int64], side: int) -> Pixels:
+        """Cut k square patches in one step: ``(k, C, side, side)``.
+
+        All must lie inside the image; ``corners`` ``(k, 2)`` are x, y of their top-left pixels.
+        """
+        x, y = corners.T
+        windows = sliding_window_view(self.pixels, (side, side), axis=(0, 1))
+        return np.ascontiguousarray(windows[y, x])  # from (h', w', C, side, side)
 
     def _read(self, level: int, x: int, y: int, width: int, height: int) -> Pixels:
         return self.pixels[y : y + height, x : x + width]
 
 
 class ArrayImage(WholeImage):
-    """A uint8 array ``(h, w)`` or ``(h, w, C)``, which is pickled along with the image."""
+    """An array ``(h, w)`` or ``(h, w, C)``, which is pickled along with the image.
 
-    def __init__(self, array: npt.NDArray[Any], *, name: str = "array in memory") -> None:
-        self._array = as_pixels(array, name)
+    Args:
+        array: uint8, or deeper values, which are converted once.
+        white: see `ips.images.open_image`.
+    """
+
+    def __init__(
+        self,
+        array: npt.NDArray[Any],
+        *,
+        name: str = "array in memory",
+        white: float | None = None,
+    ) -> None:
+        self._array = as_pixels(array, name, white=white)
         height, width, channels = self._array.shape
         super().__init__(name, size=(width, height), channels=channels)
 
@@ -66,17 +88,24 @@ class ArrayImage(WholeImage):
 
 
 class NpyImage(WholeImage):
-    """A memory-mapped ``.npy`` file; the pages of a region are released after reading."""
+    """A memory-mapped ``.npy`` file; the pages of a region are released after reading.
 
-    def __init__(self, path: Path) -> None:
+    Its ``pixels`` are the stored values. Values deeper than 8 bits are converted as they are read.
+    """
+
+    def __init__(self, path: Path, *, white: float | None = None) -> None:
         self.path = path
-        height, width, channels = self._open().shape
+        values = self._open()
+        self._white = white_level(values.dtype, name=path.name, white=white)
+        height, width, channels = values.shape
         super().__init__(path.name, size=(width, height), channels=channels)
 
-    def release(self) -> None:
+    def cut(self, corners: npt.NDArray[np.int64], side: int) -> Pixels:
+        values = super().cut(corners, side)
         release_pages(self.pixels)
+        return to_bytes(values, self._white)
 
-    def _open(self) -> Pixels:
+    def _open(self) -> npt.NDArray[Any]:
         with decoding(self.path.name):
             array = np.load(self.path, mmap_mode="r", allow_pickle=False)
             stored, expected = self.path.stat().st_size, array.offset + array.nbytes
@@ -85,12 +114,12 @@ class NpyImage(WholeImage):
                 f"{self.path.name} has {stored:,} bytes, but its header describes {array.dtype} "
                 f"{array.shape} with {expected:,}: the file is damaged, copy or export it again"
             )
-        return as_pixels(array, self.path.name)
+        return _shaped(array, self.path.name)
 
     def _read(self, level: int, x: int, y: int, width: int, height: int) -> Pixels:
         region = super()._read(level, x, y, width, height).copy()
-        self.release()
-        return region
+        release_pages(self.pixels)
+        return to_bytes(region, self._white)
 
 
 def release_pages(array: npt.NDArray[Any]) -> None:

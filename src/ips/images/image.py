@@ -28,7 +28,7 @@ class Image(Closable, ABC):
     Args:
         name: name of the image in messages.
         levels: width and height of each level, full resolution first.
-        channels: 1 for grey, 3 for colour.
+        channels: number of channels: 1 for grey, 3 for colour, or the bands of a file.
         tiles: width and height of a tile (or strip) of each level, None where there are none.
         mpp: micrometres per pixel of level 0 along x and y, None if unknown.
         magnification: magnification of the objective, such as 40.0, None if unknown.

@@ -30,35 +30,49 @@ def is_image(path: Path) -> bool:
     return path.is_file() and path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
 
 
-def open_image(source: str | os.PathLike[str] | npt.NDArray[Any] | PILImage.Image) -> Image:
-    """Open an image file, an image of Pillow, or a uint8 array ``(h, w)`` or ``(h, w, C)``.
+def open_image(
+    source: str | os.PathLike[str] | npt.NDArray[Any] | PILImage.Image,
+    *,
+    white: float | None = None,
+) -> Image:
+    """Open an image file, an image of Pillow, or an array ``(h, w)`` or ``(h, w, C)``.
 
     Only the header is read. OpenSlide reads whole slides, tifffile other TIFFs, Pillow the rest;
-    ``.npy`` files are memory-mapped.
+    ``.npy`` files are memory-mapped. Transparency is laid on the background, palettes and CMYK
+    become RGB, and images that are decoded whole are turned upright as their EXIF data says.
+
+    Args:
+        source: file, image of Pillow or array.
+        white: value of more than 8 bits that becomes 255; 8-bit values stay as they are. By
+            default it is the largest value that the file can store (65,535 for 16 bits), or that a
+            TIFF states to use: a MaxSampleValue that is one less than a power of two, such as
+            4,095, or OME's SignificantBits. Floats and integers of 32 bits need it.
 
     >>> open_image(np.zeros((20, 30, 3), np.uint8)).dimensions
     (30, 20)
     """
     if isinstance(source, PILImage.Image):
-        return ArrayImage(pillow_array(source), name="image in memory")
+        return ArrayImage(pillow_array(source), name="image in memory", white=white)
     if isinstance(source, np.ndarray):
-        return ArrayImage(source)
+        return ArrayImage(source, white=white)
     path = Path(source)
     start = _first_bytes(path)
     if start.startswith(_NPY):
-        return NpyImage(path)
+        return NpyImage(path, white=white)
     if find_spec("openslide") is None:  # the extra `slides` is not installed
         if path.suffix.lower() in _SLIDES:
             require("openslide")
-        return TiffImage(path) if start.startswith(_TIFF) else PillowImage(path)
+        if start.startswith(_TIFF):
+            return TiffImage(path, white=white)
+        return PillowImage(path, white=white)
     from ips.images.slide import SlideImage, vendor_of
 
     vendor = vendor_of(path)
     if not start.startswith(_TIFF):
-        return SlideImage(path) if vendor else PillowImage(path)
+        return SlideImage(path) if vendor else PillowImage(path, white=white)
     if vendor in (None, "generic-tiff"):
         try:
-            return TiffImage(path)
+            return TiffImage(path, white=white)
         except DamagedError:
             if vendor is None:
                 raise

@@ -7,9 +7,11 @@ fit into memory, convert it to a tiled TIFF.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import imagecodecs
 import numpy as np
 import numpy.typing as npt
 from PIL import Image as PILImage
@@ -17,48 +19,109 @@ from PIL import ImageOps, UnidentifiedImageError
 
 from ips.errors import ImageError
 from ips.images.array import WholeImage, as_pixels
-from ips.images.colour import over
+from ips.images.colour import over, to_bytes, white_level
 from ips.images.damage import decoding
 from ips.images.image import Pixels
 
 #: Pillow warns of a "decompression bomb" at 0.09 gigapixels; real images are larger than that.
 MAX_PIXELS = 2_000_000_000
 
-_GREY = {"1", "L", "LA", "La"}
-_DEEP = {"I", "F", "I;16", "I;16B", "I;16L", "I;16N"}
+_GREY = {"1", "L", "LA", "La", "I", "F", "I;16", "I;16B", "I;16L", "I;16N"}
+_ORIENTATION = 274  # EXIF tag
+_OPAQUE = 2**16 - 1  # full opacity of a PNG of 16 bits
 _LIMIT_LOCK = threading.Lock()
 
 
 class PillowImage(WholeImage):
-    """An image that Pillow decodes whole; an EXIF rotation is not applied.
+    """An image that Pillow decodes whole, turned upright as its EXIF data says.
 
     Threads wait while the first read decodes. After that they slice one array without a lock.
+
+    Attributes:
+        orientation: EXIF orientation of the file, 1 to 8; 1 if it is upright as it is stored.
     """
 
     decoded_whole = True
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, white: float | None = None) -> None:
         self.path = path
         with _opened(path) as image:
-            channels = 1 if image.mode in _GREY else 3
-            super().__init__(path.name, size=image.size, channels=channels)
+            self._white = white_level(_dtype(image), name=path.name, white=white)
+            self.orientation = _orientation(image)
+            # Pillow opens grey with opacity, 16 bits each, as RGBA.
+            grey = image.mode in _GREY or _raw_mode(image).startswith("LA")
+            width, height = image.size
+            size = (height, width) if self.orientation >= 5 else (width, height)
+            super().__init__(path.name, size=size, channels=1 if grey else 3)
 
     def _open(self) -> Pixels:
         with decoding(self.name), _opened(self.path) as image:
             if image.format == "PNG":  # Pillow compares no checksums of pixels when it decodes
                 image.verify()
         with decoding(self.name), _opened(self.path) as image:
-            mode = "L" if self.channels == 1 else "RGB"
-            if image.has_transparency_data:
-                pixels = over(np.asarray(image.convert(f"{mode}A")), self.background)
-            else:
-                pixels = np.asarray(image.convert(mode))
-            return as_pixels(pixels, self.name)
+            pixels = self._decode(image) if self._white is None else self._decode_deep(image)
+        return as_pixels(_upright(pixels, self.orientation), self.name)
+
+    def _decode(self, image: PILImage.Image) -> Pixels:
+        mode = "L" if self.channels == 1 else "RGB"
+        if image.has_transparency_data:
+            return over(np.asarray(image.convert(f"{mode}A")), self.background)
+        return np.asarray(image.convert(mode))
+
+    def _decode_deep(self, image: PILImage.Image) -> Pixels:
+        """Decode more than 8 bits, which Pillow reduces to 8 in colour."""
+        values: npt.NDArray[Any] = (
+            imagecodecs.png_decode(self.path.read_bytes())
+            if image.format == "PNG"
+            else np.asarray(image)
+        )
+        values = values.reshape(*values.shape[:2], -1)
+        if values.shape[2] > self.channels:
+            return over(to_bytes(values, self._white, alpha=_OPAQUE), self.background)
+        return to_bytes(values, self._white)
+
+
+def _raw_mode(image: PILImage.Image) -> str:
+    """How the values are stored, such as ``RGB;16B``; mode says only what Pillow makes of them."""
+    return str(image.tile[0].args) if image.tile else ""
+
+
+def _dtype(image: PILImage.Image) -> np.dtype[Any]:
+    # The formats read here that Pillow opens with 32-bit integers store 16 bits.
+    deep = image.mode.startswith("I") or ";16" in _raw_mode(image)
+    return np.dtype("uint16" if deep else "float32" if image.mode == "F" else "uint8")
+
+
+def _orientation(image: PILImage.Image) -> int:
+    """EXIF orientation of an image that is not decoded yet; 1 if it states none."""
+    stored = image.info.get("exif")
+    found: Any = None
+    if stored:
+        with suppress(Exception):  # damaged EXIF data says nothing about the pixels
+            exif = PILImage.Exif()
+            exif.load(stored)
+            found = exif.get(_ORIENTATION)
+    return found if isinstance(found, int) and 1 <= found <= 8 else 1
+
+
+def _upright(pixels: Pixels, orientation: int) -> Pixels:
+    """Mirror and turn stored pixels ``(h, w)`` or ``(h, w, C)`` by an EXIF orientation."""
+    if orientation == 1:
+        return pixels
+    if orientation >= 5:
+        pixels = pixels.swapaxes(0, 1)
+    if orientation in (3, 4, 7, 8):
+        pixels = pixels[::-1]
+    if orientation in (2, 3, 6, 7):
+        pixels = pixels[:, ::-1]
+    return np.ascontiguousarray(pixels)
 
 
 def pillow_array(image: PILImage.Image) -> npt.NDArray[Any]:
     """The pixels of an image of Pillow, upright, as `PillowImage` has those of a file."""
     upright = ImageOps.exif_transpose(image)
+    if upright.mode == "I":
+        return np.asarray(upright).clip(0, _OPAQUE).astype(np.uint16)  # see `_dtype`
     if upright.mode.startswith(("I", "F")):
         return np.asarray(upright)
     mode = "L" if upright.mode in _GREY else "RGB"
@@ -68,7 +131,7 @@ def pillow_array(image: PILImage.Image) -> npt.NDArray[Any]:
 
 
 def _opened(path: Path) -> PILImage.Image:
-    """Open a file and read its header; raise if it is too large or not 8 bits deep."""
+    """Open a file and read its header; raise if it is too large."""
     with decoding(path.name), _LIMIT_LOCK:  # Pillow's limit is global: lift it and restore it
         limit, PILImage.MAX_IMAGE_PIXELS = PILImage.MAX_IMAGE_PIXELS, None
         try:
@@ -81,20 +144,10 @@ def _opened(path: Path) -> PILImage.Image:
         finally:
             PILImage.MAX_IMAGE_PIXELS = limit
     width, height = image.size
-    # Pillow reduces a 16-bit colour PNG to 8 bits without a warning; only the raw mode shows it.
-    raw = str(image.tile[0].args) if image.tile else ""
-    problem = None
     if width * height > MAX_PIXELS:
-        problem = (
-            f"has {width} x {height} px, and {image.format} can only be decoded whole: "
+        image.close()
+        raise ImageError(
+            f"{path.name} has {width} x {height} px, and {image.format} can only be decoded whole: "
             "convert it to a tiled TIFF"
         )
-    elif image.mode in _DEEP or ";16" in raw:
-        depth = "uint16" if "16" in image.mode + raw else {"I": "int32"}.get(image.mode, "float32")
-        problem = (
-            f"is {depth}, but only 8-bit images are read: scale it to 0 to 255 and save it as uint8"
-        )
-    if problem:
-        image.close()
-        raise ImageError(f"{path.name} {problem}")
     return image

@@ -1,4 +1,4 @@
-"""Read at a resolution given as a level, micrometres per pixel or a magnification."""
+"""Read at a resolution given as a level, micrometres per pixel, a magnification or a scale."""
 
 from __future__ import annotations
 
@@ -21,16 +21,21 @@ def downsample_for(
     level: int | None = None,
     mpp: float | None = None,
     magnification: float | None = None,
+    scale: float | None = None,
 ) -> float:
     """Return the level-0 pixels per pixel at the requested resolution, level 0 by default.
 
-    ``mpp=0.5`` gives 2.0 for a slide that was scanned at 0.25 µm per pixel.
+    ``mpp=0.5`` gives 2.0 for a slide that was scanned at 0.25 µm per pixel, and ``scale=0.5`` gives
+    2.0 for any image.
     """
-    if sum(value is not None for value in (level, mpp, magnification)) > 1:
+    if sum(value is not None for value in (level, mpp, magnification, scale)) > 1:
         raise ImageError(
-            f"{image.name}: level={level}, mpp={mpp} and magnification={magnification} are "
-            "three ways to give the resolution: give one of them"
+            f"{image.name}: level={level}, mpp={mpp}, magnification={magnification} and "
+            f"scale={scale} are four ways to give the resolution: give one of them"
         )
+    if scale is not None:
+        downsample = 1 / scale if scale > 0 else 0.0
+        return _snap_to_level(image, downsample, f"scale={scale}", "a scale of 1")
     if mpp is not None:
         if image.mpp is None:
             raise ImageError(
@@ -70,9 +75,14 @@ def read_at(image: Image, location: tuple[int, int], *, downsample: float, size:
     region = image.read_region(location, level, (width, height))
     if (width, height) == size:
         return region
-    picture = PILImage.fromarray(region[..., 0] if image.channels == 1 else region)
-    resized = np.asarray(picture.resize(size, PILImage.Resampling.BOX))
-    return resized.reshape(size[1], size[0], image.channels)
+    if image.channels == 3:
+        return _averaged(region, size)
+    bands = [_averaged(np.ascontiguousarray(band), size) for band in region.transpose(2, 0, 1)]
+    return np.stack(bands, axis=2)
+
+
+def _averaged(pixels: Pixels, size: Size) -> Pixels:
+    return np.asarray(PILImage.fromarray(pixels).resize(size, PILImage.Resampling.BOX))
 
 
 def _snap_to_level(image: Image, downsample: float, requested: str, finest: str) -> float:

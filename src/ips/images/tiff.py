@@ -14,9 +14,10 @@ from typing import Any
 import tifffile
 
 from ips.errors import ImageError
+from ips.images.colour import white_level
 from ips.images.damage import decoding
 from ips.images.image import Image, Pixels
-from ips.images.tiff_header import read_magnification, read_mpp
+from ips.images.tiff_header import read_magnification, read_mpp, read_white
 from ips.images.tiff_level import TiffLevel
 from ips.images.tiff_pyramid import pyramid
 from ips.images.tile_cache import CACHE_BYTES, TileCache
@@ -37,12 +38,14 @@ class TiffImage(Image):
 
     The background, which is also the value of tiles that are not stored, is white in a tiled RGB
     pyramid (a slide, for which ``SlideImage`` gives the same pixels) and black in any other TIFF.
+    The tag Orientation is not applied.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, white: float | None = None) -> None:
         self.path = path
+        self._white = white
         with decoding(path.name), tifffile.TiffFile(path) as file:
-            levels = _levels(file, path.name)
+            levels = _levels(file, path.name, white)
             super().__init__(
                 path.name,
                 levels=tuple(level.size for level in levels),
@@ -61,7 +64,7 @@ class TiffImage(Image):
 
     def _open(self) -> _OpenTiff:
         with decoding(self.name):
-            return _OpenTiff(self.path)
+            return _OpenTiff(self.path, self._white)
 
     def _read(self, level: int, x: int, y: int, width: int, height: int) -> Pixels:
         handle: _OpenTiff = self._get_handle()
@@ -73,24 +76,32 @@ class TiffImage(Image):
 class _OpenTiff:
     """An open file and its decoded tiles."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, white: float | None) -> None:
         file = tifffile.TiffFile(path)
         # tifffile's objects refer to each other, so the garbage collector would close the file
         # late and with a warning.
         self.close = weakref.finalize(self, file.close)
-        self.levels = _levels(file, path.name)
+        self.levels = _levels(file, path.name, white)
         # Patches are read row by row, so caching more than a few rows of tiles is useless.
         rows = max(level.row_bytes for level in self.levels)
         self.cache = TileCache(limit=min(_ROWS * rows, CACHE_BYTES))
 
 
-def _levels(file: Any, name: str) -> list[TiffLevel]:
+def _levels(file: Any, name: str, white: float | None) -> list[TiffLevel]:
     if not file.series:
         raise ImageError(f"{name} is a TIFF without an image: export it again")
     found = pyramid(file.series, name)
     first = file.series[0].keyframe
     slide = len(found) > 1 and first.is_tiled and first.photometric in _RGB
+    if first.dtype is None:
+        raise ImageError(
+            f"{name} has values of {first.bitspersample} bits, which are not read: save it as uint8"
+        )
+    level = white_level(
+        first.dtype, name=name, bits=first.bitspersample, stated=read_white(file), white=white
+    )
+    background = 255 if slide else 0
     return [
-        TiffLevel(pages, size=size, number=number, name=name, background=255 if slide else 0)
+        TiffLevel(pages, size=size, number=number, name=name, background=background, white=level)
         for number, (pages, size) in enumerate(found)
     ]

@@ -25,7 +25,7 @@ def check_table(page: Any, *, segment: Size, number: int, name: str) -> None:
     """Raise if the table of tiles or strips is not that of an image of this size.
 
     Args:
-        page: page of tifffile, whose samples have 8 bits.
+        page: page of tifffile.
         segment: width and height of a tile, or of a strip.
         number: number of the level, for messages.
         name: name of the file, for messages.
@@ -49,11 +49,11 @@ def check_table(page: Any, *, segment: Size, number: int, name: str) -> None:
             )
     stored = np.flatnonzero(counts)  # sparse tiles are not stored
     if key.compression == 1 and len(stored):
-        samples = key.samplesperpixel // planes
-        sizes = np.full(expected, width * height * samples)
+        row = -(-width * key.samplesperpixel // planes * key.bitspersample // 8)  # bytes
+        sizes = np.full(expected, height * row)
         if not key.is_tiled:  # the last strip of each plane may be shorter
-            last, full = slice(rows - 1, None, rows), width * height * samples
-            rest = (key.imagelength - (rows - 1) * height) * width * samples
+            last, full = slice(rows - 1, None, rows), height * row
+            rest = (key.imagelength - (rows - 1) * height) * row
             sizes[last] = np.where(counts[last] == full, full, rest)
         wrong = stored[counts[stored] != sizes[stored]]
         if len(wrong):

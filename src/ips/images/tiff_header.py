@@ -1,4 +1,4 @@
-"""Resolution of a TIFF: from OME metadata, or else from the resolution tags."""
+"""Resolution and depth of a TIFF: from OME metadata, or else from its tags."""
 
 from __future__ import annotations
 
@@ -28,6 +28,22 @@ def read_magnification(file: Any) -> float | None:
     objective = _ome_element(file, "Objective")
     stated = None if objective is None else objective.get("NominalMagnification")
     return float(stated) if stated else None
+
+
+def read_white(file: Any) -> float | None:
+    """Return the largest value that a TIFF states to use, such as 4095 of a 12-bit camera.
+
+    Some programs store the largest value of the image itself, which would change from image to
+    image, so only the largest value of a number of bits counts. None if unknown.
+    """
+    pixels = _ome_element(file, "Pixels")
+    bits = 0 if pixels is None else int(pixels.get("SignificantBits", 0))
+    stated = file.pages.first.tags.valueof("MaxSampleValue")
+    values = stated if isinstance(stated, tuple) else (stated,)
+    largest = max((v for v in values if isinstance(v, int)), default=0)
+    if not bits and largest & (largest + 1) == 0:
+        bits = largest.bit_length()
+    return 2.0**bits - 1 if 8 < bits <= 16 else None
 
 
 def _ome_element(file: Any, kind: str) -> ElementTree.Element | None:

@@ -7,11 +7,12 @@ from threading import RLock
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tifffile
 
 from ips.errors import ImageError
-from ips.images.array import release_pages
-from ips.images.colour import cmyk_to_rgb, over, palette_to_rgb, premultiplied_over
+from ips.images.array import MAX_BANDS, release_pages
+from ips.images.colour import cmyk_to_rgb, over, palette_to_rgb, premultiplied_over, to_bytes
 from ips.images.damage import decoding
 from ips.images.image import Pixels, Size
 from ips.images.pillow import MAX_PIXELS
@@ -19,7 +20,7 @@ from ips.images.tiff_geometry import check_size, check_table, jpeg_size
 from ips.images.tile_cache import TileCache
 
 _KIND = tifffile.PHOTOMETRIC
-_GREY = (_KIND.MINISBLACK, _KIND.MINISWHITE)
+_BANDS = (_KIND.MINISBLACK, _KIND.RGB)  # any number of samples
 _OLD_JPEG = 6  # the end marker need not be in the segment
 _JPEG = {_OLD_JPEG, 7, 33007, 34892}  # decoding converts YCbCr to RGB
 _CUTTING = {5, 34925}  # LZW and LZMA, whose decoders omit what does not fit
@@ -31,12 +32,14 @@ _JPEG_END = b"\xff\xd9"
 _ALPHA = (1, 2)  # ExtraSamples: premultiplied and plain alpha
 _PLAIN_ALPHA = 2
 
+Values = npt.NDArray[Any]  # as stored
+
 
 class TiffLevel:
     """The pages of one level: a single page, or one per channel.
 
     ``tile`` is the size of a tile or strip (None if nothing needs decoding), ``row_bytes`` the size
-    of one decoded row of tiles, and ``channels`` 1 for grey and 3 for colour.
+    of one decoded row of tiles, and ``channels`` 1 for grey, 3 for colour, or the bands of others.
 
     Args:
         pages: pages of tifffile.
@@ -44,10 +47,18 @@ class TiffLevel:
         number: number of the level, for messages.
         name: name of the file, for messages.
         background: value of tiles that are not stored, and behind transparent pixels.
+        white: stored value that becomes 255; None if values have 8 bits.
     """
 
     def __init__(
-        self, pages: list[Any], *, size: Size, number: int, name: str, background: int
+        self,
+        pages: list[Any],
+        *,
+        size: Size,
+        number: int,
+        name: str,
+        background: int,
+        white: float | None,
     ) -> None:
         self.size = size
         self.background = background
@@ -56,7 +67,13 @@ class TiffLevel:
         self._name = name
         page = self._page = pages[0].keyframe
         self._samples = len(pages) * page.samplesperpixel
-        self.channels = 1 if page.photometric in _GREY and self._samples < 3 else 3
+        self._white = white
+        extra = page.extrasamples[-1] if page.extrasamples else None
+        self._alpha = extra if page.photometric in _BANDS and extra in _ALPHA else None
+        bands = self._samples - (self._alpha is not None)
+        self.channels = bands if page.photometric in _BANDS else 3
+        if page.photometric == _KIND.MINISWHITE:
+            self.channels = 1
         self._check_supported()
         if page.is_tiled:
             self._segment: Size = page.tilewidth, page.tilelength
@@ -71,7 +88,7 @@ class TiffLevel:
             check_table(one, segment=self._segment, number=number, name=name)
         # Uncompressed contiguous bytes are memory-mapped, however large the strips are.
         self._mappable = all(p.is_memmappable for p in pages)
-        self._maps: list[Pixels] | None = None
+        self._maps: list[Values] | None = None
         self.tile = None if self._mappable else self._segment
         self.row_bytes = int(self._columns * width * height) * self.channels
         if not self._mappable and width * height > MAX_PIXELS:
@@ -123,12 +140,13 @@ class TiffLevel:
         with decoding(f"{self._name}: tile in row {row}, column {column} of level {level}"):
             parts = [self._decode_segment(page, i, lock) for page, i in segments]
             shape = next(part.shape for part in parts if part is not None)
-            whole = [np.zeros(shape, np.uint8) if part is None else part for part in parts]
+            empty = np.zeros(shape, self._page.dtype)
+            whole = [empty if part is None else part for part in parts]
             raw = whole[0] if len(whole) == 1 else np.concatenate(whole, axis=2)
             # A copy, so that the cache counts the memory that is really used.
             return np.ascontiguousarray(self._colour(raw))
 
-    def _decode_segment(self, page: Any, index: int, lock: RLock) -> Pixels | None:
+    def _decode_segment(self, page: Any, index: int, lock: RLock) -> Values | None:
         offset, count = page.dataoffsets[index], page.databytecounts[index]
         if not count:
             return None
@@ -149,11 +167,11 @@ class TiffLevel:
             check_size(jpeg_size(data), allowed)
         elif self._page.compression in _PICTURES:
             return self._decode_picture(data, allowed)
-        elif self._page.compression in _CUTTING and self._page.fillorder == 1:
+        elif self._page.compression in _CUTTING and self._page.fillorder == 1 and not self._packed:
             return self._decode_rows(data, allowed)
         decoded, *_ = page.decode(data, index, jpegtables=tables, jpegheader=header)
-        pixels: Pixels = decoded[0]  # (h, w, samples)
-        return pixels
+        values: Values = decoded[0]  # (h, w, samples)
+        return values
 
     def _segment_sizes(self, index: int) -> set[Size]:
         """Sizes that a segment may have: at the edges, it may end with the image."""
@@ -163,31 +181,44 @@ class TiffLevel:
         bottom = min(height, self._page.imagelength - row * height)
         return {(w, h) for w in (width, right) for h in (height, bottom)}
 
-    def _decode_rows(self, data: bytes, allowed: set[Size]) -> Pixels:
+    def _decode_rows(self, data: bytes, allowed: set[Size]) -> Values:
         """Decode a segment whose length the decoder does not check."""
-        page, samples = self._page, self._segment_samples
-        lengths = {width * height * samples: (width, height) for width, height in sorted(allowed)}
+        page, samples, depth = self._page, self._segment_samples, self._page.dtype.itemsize
+        lengths = {w * h * samples * depth: (w, h) for w, h in sorted(allowed)}
         content = tifffile.TIFF.DECOMPRESSORS[page.compression](data, out=max(lengths) + 1)
         if len(content) not in lengths:
             raise ValueError("it has another number of pixels than the tags say")
         width, height = lengths[len(content)]
-        rows: Pixels = np.frombuffer(content, np.uint8).reshape(height, width, samples)
-        return (
-            rows
-            if page.predictor == 1
-            else tifffile.TIFF.UNPREDICTORS[page.predictor](rows, axis=-2)
-        )
+        if page.predictor == 3:  # reorders the bytes of floats
+            decoded, *_ = page.decode(data, 0)
+            return np.asarray(decoded[0])
+        rows: Values = np.frombuffer(content, self._stored_dtype).reshape(height, width, samples)
+        if page.predictor == 1:
+            return rows
+        native = rows.astype(page.dtype, copy=False)  # the order of bytes of this machine
+        return np.asarray(tifffile.TIFF.UNPREDICTORS[page.predictor](native, axis=-2))
 
-    def _decode_picture(self, data: bytes, allowed: set[Size]) -> Pixels:
+    def _decode_picture(self, data: bytes, allowed: set[Size]) -> Values:
         """Decode a segment in a format that stores its own size, such as JPEG 2000."""
         page = self._page
         # WebP omits an opaque alpha channel.
         options = {"hasalpha": True} if page.compression == _WEBP and self._samples == 4 else {}
-        decoded: Pixels = tifffile.TIFF.DECOMPRESSORS[page.compression](data, **options)
+        decoded: Values = tifffile.TIFF.DECOMPRESSORS[page.compression](data, **options)
         check_size(decoded.shape[1::-1], allowed)
         return decoded.reshape(*decoded.shape[:2], self._segment_samples)
 
-    def _mapped(self, lock: RLock) -> list[Pixels]:
+    @property
+    def _packed(self) -> bool:
+        """Whether values do not fill whole bytes."""
+        return bool(self._page.bitspersample != 8 * self._page.dtype.itemsize)
+
+    @property
+    def _stored_dtype(self) -> np.dtype[Any]:
+        """Type of the values with the order of bytes in the file."""
+        dtype: np.dtype[Any] = self._page.dtype.newbyteorder(self._page.parent.byteorder)
+        return dtype
+
+    def _mapped(self, lock: RLock) -> list[Values]:
         """Memory maps of the pages, ``(h, w, samples)`` each."""
         with lock:
             if self._maps is None:
@@ -197,46 +228,42 @@ class TiffLevel:
                 shape = (samples, height, width) if apart else (height, width, samples)
                 with decoding(f"{self._name}: level {self._number}"):
                     maps = [
-                        p.parent.filehandle.memmap_array("u1", shape, offset=p.dataoffsets[0])
+                        p.parent.filehandle.memmap_array(
+                            self._stored_dtype, shape, offset=p.dataoffsets[0]
+                        )
                         for p in self._pages
                     ]
                 arrays = [np.asarray(m) for m in maps]  # slicing plain arrays is faster
                 self._maps = [a.transpose(1, 2, 0) if apart else a for a in arrays]
             return self._maps
 
-    def _colour(self, raw: Pixels) -> Pixels:
-        """Convert stored samples to grey or RGB."""
+    def _colour(self, raw: Values) -> Pixels:
+        """Convert stored samples to grey, RGB or bands of 8 bits."""
         page = self._page
         if page.photometric == _KIND.PALETTE:
-            return palette_to_rgb(raw, page.colormap)
+            return palette_to_rgb(raw.astype(np.uint8, copy=False), page.colormap)
+        opaque = None if self._alpha is None else 2.0**page.bitspersample - 1
+        pixels = to_bytes(raw, self._white, alpha=opaque)
         if page.photometric == _KIND.SEPARATED:
-            return cmyk_to_rgb(raw)
+            return cmyk_to_rgb(pixels)
         if page.photometric == _KIND.MINISWHITE:
-            return 255 - raw
-        if self._samples == self.channels:
-            return raw
-        if page.extrasamples[0] == _PLAIN_ALPHA:
-            return over(raw, self.background)
-        return premultiplied_over(raw, self.background)
+            return 255 - pixels
+        if self._alpha is None:
+            return pixels
+        if self._alpha == _PLAIN_ALPHA:
+            return over(pixels, self.background)
+        return premultiplied_over(pixels, self.background)
 
     def _check_supported(self) -> None:
         page, samples, kind = self._page, self._samples, self._page.photometric
-        if page.dtype != np.uint8 or page.bitspersample != 8:
-            raise ImageError(
-                f"{self._name} is {page.dtype} of {page.bitspersample} bits, but only 8-bit "
-                "images are read: scale it to 0 to 255 and save it as uint8"
-            )
-        grey = {1, 3, 2 if page.extrasamples and page.extrasamples[0] in _ALPHA else 1}
         readable = {
-            _KIND.MINISBLACK: grey,
-            _KIND.MINISWHITE: {1},
-            _KIND.RGB: {3, 4},
-            _KIND.YCBCR: {3} if page.compression in _JPEG else set(),
-            _KIND.PALETTE: {1},
-            _KIND.SEPARATED: {4},
+            _KIND.MINISWHITE: samples == 1,
+            _KIND.YCBCR: samples == 3 and page.compression in _JPEG,
+            _KIND.PALETTE: samples == 1 and page.bitspersample <= 8,
+            _KIND.SEPARATED: samples == 4,
         }
-        if samples not in readable.get(kind, set()):
+        if not readable.get(kind, kind in _BANDS and 0 < self.channels <= MAX_BANDS):
             raise ImageError(
                 f"{self._name} has {samples} channels as {_KIND(kind).name}: only grey, RGB, "
-                "palette and CMYK TIFFs are read, convert it to one of them"
+                "palette, CMYK and multispectral TIFFs are read, convert it to one of them"
             )

@@ -91,7 +91,7 @@ def build_encoder(
         raise ConfigError(f"there is no encoder {name}: choose one of {known}")
     if weights is not None and weights != UNTRAINED:
         load_weights(net, weights)
-    return BuiltEncoder(net, inputs, net.dim, *normalisation(name, weights))
+    return BuiltEncoder(net, inputs, net.dim, *normalisation(name, weights, inputs=inputs))
 
 
 def _build_timm(name: str, weights: str | None, *, channels: int) -> BuiltEncoder:

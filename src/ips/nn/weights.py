@@ -44,7 +44,8 @@ def load_weights(encoder: nn.Module, weights: str | Path) -> None:
     Tensors that the encoder does not have (the classifier, stages that were cut off) are ignored.
     A tensor that only the encoder has is an error, except for the BatchNorm over the embedding,
     which public weights lack. For a grey encoder the three colour filters are summed, which gives
-    the same result as the colour encoder on a grey image.
+    the same result as the colour encoder on a grey image. For other numbers of channels they are
+    repeated and scaled, so that the sum over all channels keeps its size.
 
     Args:
         encoder: the network to fill, with torchvision's parameter names for a ResNet.
@@ -57,8 +58,8 @@ def load_weights(encoder: nn.Module, weights: str | Path) -> None:
         state = renamed(state)
     wanted = encoder.state_dict()
     first = "stem.conv.weight" if isinstance(encoder, EfficientNetLite) else "conv1.weight"
-    if first in state and first in wanted and wanted[first].shape[1] == 1:
-        state[first] = state[first].sum(dim=1, keepdim=True)
+    if first in state and first in wanted:
+        state[first] = _spread(state[first], wanted[first].shape[1])
     missing = [
         name
         for name in wanted
@@ -80,7 +81,18 @@ def load_weights(encoder: nn.Module, weights: str | Path) -> None:
     encoder.load_state_dict({name: state.get(name, tensor) for name, tensor in wanted.items()})
 
 
-def normalisation(name: str, weights: str | Path | None) -> tuple[list[float], list[float]]:
+def _spread(filters: Tensor, channels: int) -> Tensor:
+    """Filters of the first layer ``(D, 3, h, w)`` for another number of input channels."""
+    if channels == 1:
+        return filters.sum(dim=1, keepdim=True)
+    if filters.dim() != 4 or filters.shape[1] != 3 or channels == 3:
+        return filters
+    return filters.repeat(1, -(-channels // 3), 1, 1)[:, :channels] * (3 / channels)
+
+
+def normalisation(
+    name: str, weights: str | Path | None, *, inputs: int = 3
+) -> tuple[list[float], list[float]]:
     """Mean and standard deviation per channel of the pixels that the weights were trained on.
 
     Only ``imagenet`` is known to need any; otherwise pixels between 0 and 1 stay as they are.
@@ -88,12 +100,14 @@ def normalisation(name: str, weights: str | Path | None) -> tuple[list[float], l
     Args:
         name: name of the encoder.
         weights: its weights, see `build_encoder`.
+        inputs: number of channels; if it is not 3, the mean over red, green and blue is returned.
     """
     if name == EFFICIENTNET:
         return [127 / 255], [128 / 255]
     if str(weights) != IMAGENET:
         return [0.0], [1.0]
-    return [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    return (mean, std) if inputs == 3 else ([sum(mean) / 3], [sum(std) / 3])
 
 
 def is_pretrained(name: str, weights: str | Path | None) -> bool:

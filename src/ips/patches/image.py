@@ -13,12 +13,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 from ips.errors import PatchError, shown
-from ips.images import Image, read_at
+from ips.images import Channels, Image, read_at
 from ips.images.array import WholeImage
+from ips.images.colour import channel_count, to_channels
 from ips.patches.source import Coords, Indices, Part, PatchSource, as_index
 from ips.patches.thumbnail import shrink_image
 
@@ -97,6 +97,7 @@ class ImagePatches(PatchSource):
         stride: distance between patches in the same pixels, ``patch_size`` by default.
         downsample: level-0 pixels per pixel of a patch, from :func:`ips.images.downsample_for`.
         edge: ``drop`` patches that leave the image, or ``pad`` them with background.
+        channels: ``rgb`` or ``grey`` to convert patches of other images, ``as-is`` to leave them.
     """
 
     def __init__(
@@ -107,8 +108,10 @@ class ImagePatches(PatchSource):
         stride: int | None = None,
         downsample: float = 1.0,
         edge: Edge = "drop",
+        channels: Channels = "as-is",
     ) -> None:
         self.image = image
+        self.channels = channels
         self.patch_size = patch_size
         self.downsample = downsample
         left, top, *_ = image.bounds
@@ -127,7 +130,7 @@ class ImagePatches(PatchSource):
         self.coords = corners + np.array([left, top], dtype=np.int64)
         self.name = image.name
         self.extent: int = round(patch_size * downsample)
-        self.shape = image.channels, patch_size, patch_size
+        self.shape = channel_count(image.channels, channels), patch_size, patch_size
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -164,8 +167,10 @@ class ImagePatches(PatchSource):
         index = as_index(indices, len(self), self.name).numpy()
         corners = self.coords[index]  # (k, 2)
         if isinstance(self.image, WholeImage) and self._can_slice(corners):
-            patches = _gather(self.image.pixels, corners, self.patch_size)
-            self.image.release()
+            patches = self.image.cut(corners, self.patch_size)
+            if self.shape[0] != self.image.channels:
+                converted = to_channels(np.moveaxis(patches, 1, -1), self.channels)
+                patches = np.ascontiguousarray(np.moveaxis(converted, -1, 1))
             return torch.from_numpy(patches)
         try:
             out = np.empty((len(index), *self.shape), dtype=np.uint8)  # (k, C, h, w)
@@ -178,7 +183,7 @@ class ImagePatches(PatchSource):
         for i in self._file_order(corners):
             x, y = corners[i].tolist()
             region = read_at(self.image, (x, y), downsample=self.downsample, size=size)
-            out[i] = region.transpose(2, 0, 1)  # (h, w, C) -> (C, h, w)
+            out[i] = to_channels(region, self.channels).transpose(2, 0, 1)  # (h, w, C) -> (C, h, w)
         return torch.from_numpy(out)
 
     def close(self) -> None:
@@ -209,10 +214,3 @@ def _grid_size(image: Image, downsample: float) -> tuple[int, int]:
         return image.level_dimensions[level]
     # The last fraction of a pixel is dropped; the small term compensates rounding errors.
     return int(width / downsample + 1e-6), int(height / downsample + 1e-6)
-
-
-def _gather(pixels: npt.NDArray[np.uint8], corners: Coords, side: int) -> npt.NDArray[np.uint8]:
-    """Cut k patches from an array in one step: ``(k, C, h, w)``."""
-    x, y = corners.T
-    windows = sliding_window_view(pixels, (side, side), axis=(0, 1))  # (h', w', C, side, side)
-    return np.ascontiguousarray(windows[y, x])

@@ -10,7 +10,7 @@ from PIL import Image as PILImage
 from torch import Tensor
 
 from ips.files import split_address
-from ips.images import Image, downsample_for, open_image
+from ips.images import Channels, Image, downsample_for, open_image
 from ips.patches.features import open_features
 from ips.patches.image import Edge, ImagePatches
 from ips.patches.source import PatchSource
@@ -29,21 +29,28 @@ def open_patches(
     level: int | None = None,
     mpp: float | None = None,
     magnification: float | None = None,
+    scale: float | None = None,
     edge: Edge = "drop",
+    channels: Channels = "as-is",
+    white: float | None = None,
     slide_mpp: float | None = None,
 ) -> PatchSource:
     """Open the patches of an image of any size; none is in memory until it is read.
 
     Args:
-        source: image, slide or HDF5 feature file, uint8 array ``(h, w)`` or ``(h, w, C)``, image of
-            Pillow, uint8 tensor ``(h, w)`` or ``(C, h, w)``, or open image. For a feature file all
-            other arguments but ``slide_mpp`` are ignored.
+        source: image, slide or HDF5 feature file, array ``(h, w)`` or ``(h, w, C)``, image of
+            Pillow, tensor ``(h, w)`` or ``(C, h, w)``, or open image. For a feature file all other
+            arguments but ``slide_mpp`` are ignored.
         patch_size: side of a patch in pixels at the reading resolution.
         stride: distance between patches in the same pixels, ``patch_size`` by default.
         level: pyramid level to read; 0, the full resolution, by default.
         mpp: micrometres per pixel to read at, instead of ``level``.
         magnification: magnification to read at, such as 20, instead of ``level``.
+        scale: part of the full resolution to read at, such as 0.5, instead of ``level``.
         edge: ``drop`` patches that leave the image, or ``pad`` them with background.
+        channels: ``rgb`` or ``grey`` to convert patches of other images, ``as-is`` to leave them.
+        white: value of more than 8 bits that becomes 255, see `ips.images.open_image`; an open
+            image has its own.
         slide_mpp: micrometres per full-resolution pixel, for a feature file with coordinates in
             micrometres.
 
@@ -59,8 +66,15 @@ def open_patches(
     if isinstance(source, Tensor):
         source = source.detach().cpu().numpy()
         source = source.transpose(1, 2, 0) if source.ndim == 3 else source  # (h, w, C)
-    image = source if isinstance(source, Image) else open_image(source)
-    downsample = downsample_for(image, level=level, mpp=mpp, magnification=magnification)
+    image = source if isinstance(source, Image) else open_image(source, white=white)
+    downsample = downsample_for(
+        image, level=level, mpp=mpp, magnification=magnification, scale=scale
+    )
     return ImagePatches(
-        image, patch_size=patch_size, stride=stride, downsample=downsample, edge=edge
+        image,
+        patch_size=patch_size,
+        stride=stride,
+        downsample=downsample,
+        edge=edge,
+        channels=channels,
     )

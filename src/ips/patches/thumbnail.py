@@ -15,6 +15,7 @@ import numpy.typing as npt
 from PIL import Image as PILImage
 
 from ips.images import Image
+from ips.images.colour import as_rgb
 
 if TYPE_CHECKING:
     from ips.patches.source import PatchSource
@@ -141,12 +142,6 @@ def resize(
     """Average ``(h, w, C)`` pixels, or the ``box`` of them, down to ``size`` in RGB."""
     picture = PILImage.fromarray(as_rgb(pixels))
     return np.asarray(picture.resize(size, PILImage.Resampling.BOX, box=box))
-
-
-def as_rgb(pixels: Pixels) -> Pixels:
-    """Return ``(h, w, C)`` pixels as ``(h, w, 3)``; channels after the third are dropped."""
-    colour = pixels[..., :3] if pixels.shape[-1] >= 3 else np.repeat(pixels[..., :1], 3, axis=-1)
-    return np.ascontiguousarray(colour)
 
 
 def _size(width: float, height: float, scale: float) -> tuple[int, int]:

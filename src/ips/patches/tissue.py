@@ -24,6 +24,7 @@ from PIL import Image as PILImage
 
 from ips.errors import PatchError
 from ips.images import Image
+from ips.images.colour import as_rgb
 from ips.patches.image import ImagePatches
 from ips.patches.source import Box, PatchSubset
 
@@ -237,4 +238,4 @@ def _grey(image: Image, level: int, block: Box) -> npt.NDArray[np.uint8]:
     pixels = image.read_region((round(x * step), round(y * step)), level, (width, height))
     if image.channels == 1:
         return pixels[..., 0]
-    return np.asarray(PILImage.fromarray(pixels).convert("L"))
+    return np.asarray(PILImage.fromarray(as_rgb(pixels)).convert("L"))

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +20,7 @@ from torch import Tensor
 from ips.data.table import read_table
 from ips.errors import DataError, ImageError, PatchError
 from ips.files import list_files
-from ips.images import is_image
+from ips.images import Channels, is_image
 from ips.images.tile_cache import CACHE_BYTES
 from ips.patches import ImagePatches
 from ips.slides.coords import NoTissueError
@@ -30,8 +32,13 @@ BLANK_DEVIATION = 4.0
 #: Maximum number of other patches that are tried in place of a blank one.
 _TRIES = 32
 
-Opener = Callable[[Path], ImagePatches]
 Draws = npt.NDArray[np.int64]
+
+
+class Opener(Protocol):
+    """Function that opens the patches of a file, such as `ips.slides.coords.slide_patches`."""
+
+    def __call__(self, path: Path, *, channels: Channels = ...) -> ImagePatches: ...
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,8 @@ def collect(
 ) -> Collection:
     """Read the header of every file; slides without tissue are skipped.
 
+    If some images are grey and some in colour, all become RGB.
+
     Args:
         skip_errors: also skip files that cannot be opened, or whose first patch cannot be read.
         progress: callback that is called after every file.
@@ -120,9 +129,12 @@ def collect(
     if not slides:
         what = "has tissue and can be read" if skip_errors else "has tissue"
         raise DataError(f"none of {len(files)} slides {what}, such as {skipped[0]}")
-    if len(channels) > 1:
+    if set(channels) == {1, 3}:
+        open_file, channels = partial(open_file, channels="rgb"), {3: channels[3]}
+    if unusual := sorted(set(channels) - {1, 3}):
         raise DataError(
-            f"{channels[1]} is grey but {channels[3]} has colours: pretrain on one kind"
+            f"{channels[unusual[0]]} has {unusual[0]} channels, but pretraining takes grey and RGB "
+            "images: use --channels rgb for the first three channels"
         )
     if len(sizes) > 1:
         (size, one), (other, another) = list(sizes.items())[:2]

@@ -10,6 +10,8 @@ from typing import Any, Literal
 import torch
 
 from ips.errors import ConfigError
+from ips.images import Channels
+from ips.images.colour import channels_of
 from ips.locks import started_together
 from ips.nn import ENCODERS, ResNet, build_encoder
 from ips.training.folder import save_weights
@@ -27,7 +29,10 @@ class Settings:
         coords: folder with the coordinates of tissue patches.
         patch_size: side of a patch in pixels at the resolution that is read; by default that of
             ``coords``, or 256.
-        level, mpp, magnification: resolution to read at; at most one of them.
+        level, mpp, magnification, scale: resolution to read at; at most one of them.
+        channels: ``rgb`` or ``grey``, to which other images are converted; by default as they are,
+            or RGB if some are grey and some in colour.
+        white: value of more than 8 bits that becomes 255, see `ips.open_image`.
         encoder: name of an encoder in ``ips.nn.ENCODERS``.
         width: number of channels of the encoder's first stage.
         hidden, projection: hidden and output size of the projector and the predictor.
@@ -46,6 +51,9 @@ class Settings:
     level: int | None = None
     mpp: float | None = None
     magnification: float | None = None
+    scale: float | None = None
+    channels: Channels | None = None
+    white: float | None = None
     encoder: str = "resnet50"
     stages: int = 4
     width: int = 64
@@ -132,6 +140,9 @@ def save_encoder(encoder: ResNet, settings: Settings, path: Path) -> None:
             "level": settings.level,
             "mpp": settings.mpp,
             "magnification": settings.magnification,
+            "scale": settings.scale,
+            "channels": channels_of(encoder.channels),
+            "white": settings.white,
         },
         "pretraining": settings.values(),
     }

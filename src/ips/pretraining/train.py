@@ -226,9 +226,19 @@ def _epoch_reader(
 
 def _collect(settings: Settings, console: Console, *, skip_errors: bool) -> Collection:
     resolution = Resolution(
-        settings.patch_size, settings.level, settings.mpp, settings.magnification
+        settings.patch_size,
+        settings.level,
+        settings.mpp,
+        settings.magnification,
+        settings.scale,
     )
-    open_file = partial(slide_patches, resolution=resolution, coords=settings.coords)
+    open_file = partial(
+        slide_patches,
+        resolution=resolution,
+        coords=settings.coords,
+        channels=settings.channels or "as-is",
+        white=settings.white,
+    )
     files = find_files(settings.data)
     with progress_bar(console, transient=True) as bar:
         task = bar.add_task("opening", total=len(files), note="slides")

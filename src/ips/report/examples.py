@@ -19,7 +19,8 @@ from ips.explain.figures.drawing import patch_colours
 from ips.explain.maps import relative_attention
 from ips.explain.marks import boxes, label_spots
 from ips.explain.spread import Spread
-from ips.patches.thumbnail import Pixels, as_rgb
+from ips.images.colour import as_rgb
+from ips.patches.thumbnail import Pixels
 from ips.statistics import Floats
 
 _SIDE, _CROP = 360, 96  # largest side of a picture and of a patch, in pixels

@@ -14,7 +14,7 @@ from typing import Any
 import h5py
 
 from ips.errors import PatchError
-from ips.images import Image, downsample_for, open_image
+from ips.images import Channels, Image, downsample_for, open_image
 from ips.images.resolution import TOLERANCE
 from ips.patches import Coords, Edge, ImagePatches, hdf5
 
@@ -28,8 +28,17 @@ class NoTissueError(PatchError):
 class PatchesAt(ImagePatches):
     """Patches of an image at ``coords`` ``(n, 2)``, which need not lie on a grid."""
 
-    def __init__(self, image: Image, coords: Coords, *, patch_size: int, downsample: float) -> None:
-        super().__init__(image, patch_size=patch_size, downsample=downsample, edge="pad")
+    def __init__(
+        self,
+        image: Image,
+        coords: Coords,
+        *,
+        patch_size: int,
+        downsample: float,
+        channels: Channels = "as-is",
+    ) -> None:
+        options: dict[str, Any] = {"downsample": downsample, "channels": channels}
+        super().__init__(image, patch_size=patch_size, edge="pad", **options)
         self.coords = coords
 
     def __len__(self) -> int:
@@ -38,17 +47,28 @@ class PatchesAt(ImagePatches):
 
 @dataclass(frozen=True)
 class Resolution:
-    """Patch size and reading resolution; at most one of level, mpp and magnification is given."""
+    """Patch size and reading resolution; at most one of level, mpp, ... and scale is given."""
 
     patch_size: int | None = None
     level: int | None = None
     mpp: float | None = None
     magnification: float | None = None
+    scale: float | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether it says at which resolution to read."""
+        ways = (self.level, self.mpp, self.magnification, self.scale)
+        return any(way is not None for way in ways)
 
     def downsample(self, image: Image) -> float:
         """Level-0 pixels per pixel at this resolution."""
         return downsample_for(
-            image, level=self.level, mpp=self.mpp, magnification=self.magnification
+            image,
+            level=self.level,
+            mpp=self.mpp,
+            magnification=self.magnification,
+            scale=self.scale,
         )
 
 
@@ -58,6 +78,8 @@ def slide_patches(
     resolution: Resolution,
     coords: str | Path | None = None,
     edge: Edge = "drop",
+    channels: Channels = "as-is",
+    white: float | None = None,
 ) -> ImagePatches:
     """Open the patches of a slide.
 
@@ -68,13 +90,16 @@ def slide_patches(
             stores the patch size, ``resolution`` must agree with it or be left empty.
         edge: of the whole grid, ``drop`` patches that leave the slide, or ``pad`` them with
             background.
+        channels, white: see `ips.open_patches`.
     """
     path = Path(path)
-    image = open_image(path)
+    image = open_image(path, white=white)
     size = resolution.patch_size or _PATCH_SIZE
     if coords is None:
         downsample = resolution.downsample(image)
-        return ImagePatches(image, patch_size=size, downsample=downsample, edge=edge)
+        return ImagePatches(
+            image, patch_size=size, downsample=downsample, edge=edge, channels=channels
+        )
     file = _coords_file(Path(coords), path.stem)
     corners, attributes = _read_coords(file)
     if not len(corners):
@@ -89,9 +114,11 @@ def slide_patches(
     check_slide(image, attributes, file)
     stored = _stored_size(image, attributes, file)
     if stored is None:
-        return PatchesAt(image, corners, patch_size=size, downsample=resolution.downsample(image))
-    _check_resolution(image, resolution, stored, file)
-    return PatchesAt(image, corners, patch_size=stored[0], downsample=stored[1])
+        stored = size, resolution.downsample(image)
+    else:
+        _check_resolution(image, resolution, stored, file)
+    size, downsample = stored
+    return PatchesAt(image, corners, patch_size=size, downsample=downsample, channels=channels)
 
 
 def _coords_file(folder: Path, stem: str) -> Path:
@@ -157,8 +184,7 @@ def _check_resolution(
 ) -> None:
     size, downsample = stored
     wanted_size = resolution.patch_size or size
-    given = any(v is not None for v in (resolution.level, resolution.mpp, resolution.magnification))
-    wanted = resolution.downsample(image) if given else downsample
+    wanted = resolution.downsample(image) if resolution.given else downsample
     if wanted_size != size or abs(wanted / downsample - 1) > TOLERANCE:
         raise PatchError(
             f"{file}: coordinates of patches of {size} px at {downsample:g} level-0 pixels per "

@@ -56,8 +56,8 @@ def check_files(data: Data, progress: Progress) -> None:
     if len(shapes) > 1:
         (first, a), (second, b) = list(shapes.items())[:2]
         raise DataError(
-            f"patches of {a} are {_size(first)} and those of {b} {_size(second)}: convert the "
-            f"files so that all are alike"
+            f"patches of {a} are {_size(first)} and those of {b} {_size(second)}: set "
+            "patches.channels to rgb or grey, or convert the files so that all are alike"
         )
 
 

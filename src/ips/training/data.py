@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
@@ -27,7 +29,9 @@ from ips.data.synthetic.digits import load_digits
 from ips.data.synthetic.megapixel_mnist_authors import AuthorsMegapixelMNIST, is_authors_folder
 from ips.data.synthetic.megapixel_mnist_files import SavedMegapixelMNIST, has_validation
 from ips.data.table import Row, TableData, read_table
-from ips.errors import ConfigError, DataError
+from ips.errors import ConfigError, DataError, IPSError
+from ips.images import Channels
+from ips.images.colour import channels_of
 from ips.patches import ImageLike, PatchSource, open_patches, sampled
 from ips.patches.features import check_widths
 
@@ -51,6 +55,7 @@ class Data:
         labels: labels of each split of a table, to be checked before training.
         stored: whether the images are files, which can be checked before training.
         table: path, group (or "") and split of each row of a table.
+        channels: channels of the patches of a table's images, see ``patches.channels``.
     """
 
     train: DataSet
@@ -61,6 +66,7 @@ class Data:
     labels: dict[Split, list[dict[str, Tensor]]] = field(default_factory=dict)
     stored: bool = False
     table: list[tuple[str, str, Split]] = field(default_factory=list)
+    channels: Channels | None = None
 
 
 class Sampled:
@@ -171,12 +177,17 @@ def _table(data: TableConfig, config: Config) -> Data:
     if len(first.shape) == 1:  # features
         first.coords  # noqa: B018  raises an error now, if it has no usable coordinates
         check_widths(opener(row.path) for row in rows)
+    numbers = _split(rows, encoded.labels, data)
+    channels = config.patches.channels
+    if channels is None and len(first.shape) == 3:
+        channels = common_channels(opener, [rows[i].path for i in numbers["train"]])
+        patches = config.patches.model_copy(update={"channels": channels})
+        opener = partial(open_source, patches=patches)
 
     def part(numbers: Sequence[int]) -> TableData:
         labels = [encoded.labels[i] for i in numbers]
         return TableData([rows[i] for i in numbers], labels=labels, open=opener)
 
-    numbers = _split(rows, encoded.labels, data)
     return Data(
         train=part(numbers["train"]),
         validation=part(numbers["validation"]) if numbers["validation"] else None,
@@ -185,6 +196,7 @@ def _table(data: TableConfig, config: Config) -> Data:
         labels={name: [encoded.labels[i] for i in some] for name, some in numbers.items() if some},
         stored=True,
         table=_placed(rows, numbers, root=data.root or data.csv.parent),
+        channels=channels,
     )
 
 
@@ -248,6 +260,27 @@ def _hold_out(
     return [i for i, part in placed if not part], [i for i, part in placed if part]
 
 
+def common_channels(open: Callable[[Path], PatchSource], paths: Sequence[Path]) -> Channels:
+    """The channels that suit all of these images, by their headers.
+
+    They are those of the images if all have the same number, ``rgb`` if some are grey and some in
+    colour. Files that cannot be opened are left to `ips.training.checks`.
+    """
+
+    def count(path: Path) -> int | None:
+        try:
+            with open(path) as source:
+                return source.shape[0]
+        except IPSError:
+            return None
+
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        counts = {number for number in pool.map(count, paths) if number is not None}
+    if len(counts) == 1:
+        return channels_of(*counts)
+    return "rgb" if counts == {1, 3} else "as-is"
+
+
 def open_source(image: ImageLike, patches: PatchesConfig) -> PatchSource:
     """Open an image, slide or feature file as the patches that a config describes."""
     return open_patches(
@@ -257,6 +290,9 @@ def open_source(image: ImageLike, patches: PatchesConfig) -> PatchSource:
         level=patches.level,
         mpp=patches.mpp,
         magnification=patches.magnification,
+        scale=patches.scale,
         edge=patches.edge,
+        channels=patches.channels or "as-is",
+        white=patches.white,
         slide_mpp=patches.slide_mpp,
     )

@@ -10,8 +10,9 @@ from typing import Any
 
 from torch import nn
 
-from ips.config import Config
+from ips.config import Config, PatchesConfig
 from ips.errors import ConfigError
+from ips.images.colour import channel_count
 from ips.models import CNN, DPSNet, IPSNet, Net, ScoreMap, SelectingNet, TopMIL
 from ips.nn import (
     ENCODERS,
@@ -62,15 +63,27 @@ def resolve(config: Config, data: Data) -> Config:
     if encoder.weights is not None and not is_name(encoder.weights):
         update["weights"] = encoder.weights.resolve()
     if ":" not in encoder.name:  # a timm model brings its own normalisation
-        mean, std = normalisation(encoder.name, encoder.weights)
+        mean, std = normalisation(encoder.name, encoder.weights, inputs=shape[0])
         update |= {"mean": encoder.mean or mean, "std": encoder.std or std}
     return config.model_copy(
         update={
             "data": config.data.model_copy(update=paths),
+            "patches": _resolved_patches(config, data, shape),
             "encoder": encoder.model_copy(update=update),
             "tasks": tasks,
         }
     )
+
+
+def _resolved_patches(config: Config, data: Data, shape: tuple[int, ...]) -> PatchesConfig:
+    """Store the channels of a table's images, so that every later image is converted to them."""
+    channels = config.patches.channels or data.channels
+    if channels is not None and len(shape) == 3 and channel_count(shape[0], channels) != shape[0]:
+        raise ConfigError(  # images that are drawn have their own
+            f"patches.channels={channels} but images of {config.data.kind} have {shape[0]} "
+            f"channel{'s' * (shape[0] > 1)}: leave it out"
+        )
+    return config.patches.model_copy(update={"channels": channels})
 
 
 def build_model(config: Config) -> Net:

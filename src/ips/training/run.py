@@ -37,8 +37,12 @@ from ips.training.model import build_model, resolve
 from ips.training.module import Batches, BatchObserver, Learner
 from ips.training.split_file import check_test_images, record_split
 
-# Settings that may differ in a resumed run, since they do not change what is learnt.
-_FREE = ("train.workers", "select.load", "select.compile", "patches.slide_mpp")
+# Settings that may differ in a resumed run, since they do not change what is learnt. Channels do,
+# but so does encoder.inputs then.
+_FREE = (
+    *("train.workers", "select.load", "select.compile"),
+    *("patches.channels", "patches.slide_mpp"),
+)
 
 
 @dataclass(frozen=True)

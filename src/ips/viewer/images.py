@@ -80,9 +80,14 @@ def annotation_shapes(path: Path, image: Image) -> list[dict[str, Any]]:
 
 
 class SharedImages:
-    """Open images that all threads share, each as long as one of them uses it."""
+    """Open images that all threads share, each as long as one of them uses it.
 
-    def __init__(self) -> None:
+    Args:
+        white: see `ips.images.open_image`.
+    """
+
+    def __init__(self, *, white: float | None = None) -> None:
+        self._white = white
         self._lock = threading.Lock()
         self._images: WeakValueDictionary[tuple[Path, int | None], Image] = WeakValueDictionary()
 
@@ -100,5 +105,5 @@ class SharedImages:
                 modified = None
             image = self._images.get((path, modified))
             if image is None:
-                image = self._images[path, modified] = open_image(path)
+                image = self._images[path, modified] = open_image(path, white=self._white)
             return image, modified

@@ -78,7 +78,7 @@ class Library:
     ) -> None:
         self.predictor, self.annotations = predictor, annotations
         self.name = type(predictor.net).__name__ if run is None else run.absolute().name
-        self.images = SharedImages()
+        self.images = SharedImages(white=predictor.config.patches.white)
         names = zip(paths, display_names(paths), strict=True)
         entries = (Entry(secrets.token_urlsafe(9), path, name) for path, name in names)
         self.entries = {entry.id: entry for entry in entries}

@@ -20,6 +20,7 @@ from pydantic import BaseModel, Field
 
 from ips.explain.maps import percentiles
 from ips.images import Image, read_at
+from ips.images.colour import as_rgb, to_channels
 
 Pixels = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -162,12 +163,13 @@ def _read_tile(image: Image, tile: Tile) -> Pixels:
     level = image.get_best_level_for_downsample(downsample)
     if TILE * downsample / image.level_downsamples[level] <= _MAX_REGION:
         return read_at(image, (tile.left, tile.top), downsample=downsample, size=size)
-    out = np.zeros((2 * TILE, 2 * TILE, image.channels), dtype=np.uint8)
+    shown = 1 if image.channels == 1 else 3
+    out = np.zeros((2 * TILE, 2 * TILE, shown), dtype=np.uint8)
     for y in (0, TILE):
         for x in (0, TILE):
             quarter = Tile(tile.left + x * d // 2, tile.top + y * d // 2, d // 2)
             if quarter.left < width and quarter.top < height:
-                pixels = _read_tile(image, quarter)
+                pixels = to_channels(_read_tile(image, quarter), "rgb" if shown == 3 else "grey")
                 out[y : y + pixels.shape[0], x : x + pixels.shape[1]] = pixels
     small = np.asarray(_to_pil(out).resize((TILE, TILE), PILImage.Resampling.BOX))
     return small.reshape(TILE, TILE, -1)[: size[1], : size[0]]
@@ -180,7 +182,7 @@ def _colour_table(colour_map: ColourMap) -> Pixels:
 
 
 def _to_pil(pixels: Pixels) -> PILImage.Image:
-    return PILImage.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+    return PILImage.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else as_rgb(pixels))
 
 
 def _encode(picture: PILImage.Image, kind: str) -> bytes:
