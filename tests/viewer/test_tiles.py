@@ -66,7 +66,7 @@ def test_a_tile_that_is_too_large_to_read_is_assembled(monkeypatch: pytest.Monke
 
 def test_of_many_bands_the_first_three_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     bands = np.stack([picture(1000, 600, seed=seed) for seed in range(5)], axis=2)
-    for most in (4096, 128):  # at once, and assembled from parts
+    for most in (4096, 256):  # at once, and assembled from parts
         monkeypatch.setattr(tiles, "_MAX_REGION", most)
         shown, colour = (
             decoded(tiles.render_tile(ArrayImage(np.ascontiguousarray(p)), Tile(0, 0, 2)))
