@@ -34,6 +34,7 @@ def config(csv: Path, **patches: object) -> Config:
         "encoder": {"name": "thin-resnet", "stages": 1, "width": 8},
         "select": {"keep": 3, "chunk": 4, "load": "lazy"},
         "aggregate": {"heads": 2},
+        "augment": {"kind": "none"},
         "train": {"epochs": 1, "batch": 4, "warmup": 0},
         "tasks": {"grade": {"kind": "multiclass", "classes": 2}},
     }
