@@ -142,8 +142,9 @@ def test_pictures_with_other_channels_are_refused_before_training(
     pictures: Path, tmp_path: Path
 ) -> None:
     Image.new("L", (60, 50)).save(tmp_path / "3.png")
+    as_is = {"size": 16, "channels": "as-is"}
     with pytest.raises(DataError, match=r"16 x 16 px with 3 channels and those of 3\.png"):
-        train(config(pictures), tmp_path / "run", console=CONSOLE)
+        train(config(pictures, patches=as_is), tmp_path / "run", console=CONSOLE)
 
 
 def test_equal_training_labels_are_refused_and_a_missing_class_is_named(

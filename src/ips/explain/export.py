@@ -66,7 +66,7 @@ def write_explanation(
         add(classes)
     if source.extent is not None:
         features = patch_features(explanation, all_patches=all_patches, crop=crop, on_map=on_map)
-        write_geojson(geojson, features, crs=on_map and on_map.crs)
+        write_geojson(geojson, features, crs=None if on_map is None else on_map.crs)
         add(geojson)
         area, mpp = image_area(source, crop=crop), source.parts[0].mpp
         write_map_tiff(tiff, explanation.map(task), area=area, mpp=mpp, task=task)

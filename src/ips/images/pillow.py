@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image as PILImage
 from PIL import ImageOps, UnidentifiedImageError
+from PIL.ImageFile import ImageFile
 
 from ips.errors import ImageError
 from ips.images.array import WholeImage, as_pixels
@@ -81,12 +82,12 @@ class PillowImage(WholeImage):
         return to_bytes(values, self._white)
 
 
-def _raw_mode(image: PILImage.Image) -> str:
+def _raw_mode(image: ImageFile) -> str:
     """How the values are stored, such as ``RGB;16B``; mode says only what Pillow makes of them."""
     return str(image.tile[0].args) if image.tile else ""
 
 
-def _dtype(image: PILImage.Image) -> np.dtype[Any]:
+def _dtype(image: ImageFile) -> np.dtype[Any]:
     # The formats read here that Pillow opens with 32-bit integers store 16 bits.
     deep = image.mode.startswith("I") or ";16" in _raw_mode(image)
     return np.dtype("uint16" if deep else "float32" if image.mode == "F" else "uint8")
@@ -130,7 +131,7 @@ def pillow_array(image: PILImage.Image) -> npt.NDArray[Any]:
     return np.asarray(upright.convert(mode))
 
 
-def _opened(path: Path) -> PILImage.Image:
+def _opened(path: Path) -> ImageFile:
     """Open a file and read its header; raise if it is too large."""
     with decoding(path.name), _LIMIT_LOCK:  # Pillow's limit is global: lift it and restore it
         limit, PILImage.MAX_IMAGE_PIXELS = PILImage.MAX_IMAGE_PIXELS, None
