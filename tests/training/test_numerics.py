@@ -50,7 +50,7 @@ def infinite_gradient(loss: Tensor) -> Tensor:
 def test_a_loss_that_is_not_finite_names_the_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*args: Any) -> Tensor:
+    def broken(*args: Any, **options: Any) -> Tensor:
         return torch.tensor(torch.nan, requires_grad=True)
 
     monkeypatch.setattr("ips.training.module.total_loss", broken)
