@@ -22,9 +22,7 @@ from ips.statistics import (
     macro_f1,
     wilson,
 )
-
-# Labels are lopsided if the most frequent class has this many times the images of the rarest.
-_LOPSIDED = 3
+from ips.tasks import LOPSIDED
 
 
 @dataclass(frozen=True)
@@ -163,7 +161,7 @@ def is_lopsided(task: TaskPredictions) -> bool:
     pairs = [counts[counts > 0]]
     if task.kind == "multilabel":
         pairs = [np.array([n, len(task.labels) - n]) for n in counts if 0 < n < len(task.labels)]
-    return any(pair.max() >= _LOPSIDED * pair.min() and len(pair) > 1 for pair in pairs)
+    return any(pair.max() >= LOPSIDED * pair.min() and len(pair) > 1 for pair in pairs)
 
 
 def _joined(names: Sequence[str]) -> str:

@@ -28,6 +28,10 @@ _DEFAULT_SCORE: dict[Kind, Score] = {
 }
 
 
+#: Labels are lopsided if the largest class has this many times the images of the smallest.
+LOPSIDED = 3
+
+
 @dataclass(frozen=True)
 class Task:
     """One prediction per image.

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from ips.config import Config
 from ips.errors import RunError
 from ips.models import Net
-from ips.training import RunFolder, load_model, train
+from ips.training import RunFolder, evaluate, load_model, train
 from ips.training.module import Learner
 from tests.training.test_run import PowerCutError, interrupt, metrics, weights
 from tests.training.tiny import tiny
@@ -87,6 +87,9 @@ def test_the_epoch_is_printed_and_stored_beside_the_weights(
     train(best(), tmp_path, console=Console(file=shown, width=200))
     words = "the model is that of epoch 2 of 4, with the best validation score (0.812)"
     assert words in shown.getvalue()
+    evaluate(tmp_path, console=CONSOLE)
+    model = json.loads((tmp_path / "test.json").read_text())["majority"]["model"]
+    assert model == {"epoch": 2, "epochs": 4, "chosen_by": "score", "value": 0.8125}
     path = tmp_path / "checkpoints" / "best-epoch-2.safetensors"
     with safe_open(path, framework="pt") as file:
         header = json.loads(file.metadata()["config"])

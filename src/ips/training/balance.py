@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ips.tasks import Task
+from ips.tasks import LOPSIDED, Task
 
-LOPSIDED = 3  # the largest class has this many times the images of the smallest
 _LARGEST = 10  # ratio of two weights: a single rare image should not decide the training
 
 Labels = Sequence[Mapping[str, Tensor]]

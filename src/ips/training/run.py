@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +212,9 @@ def evaluate(
         )
         predictions = learner.collector.predictions()
         results = {task.name: task_scores(task) for task in predictions.tasks}
-        values = {name: result.as_dict() for name, result in results.items()}
+        epoch = folder.model_epoch()
+        origin = {} if epoch is None else {"model": asdict(epoch)}
+        values = {name: result.as_dict() | origin for name, result in results.items()}
         write_text(folder.test, json.dumps(values, indent=2) + "\n")
     return Evaluation(folder.path, results, predictions, model)
 
