@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from ips.files import atomic_path, atomic_write, fingerprint, list_files, write_text
+from ips.files import (
+    atomic_path,
+    atomic_write,
+    equal_files,
+    fingerprint,
+    list_files,
+    write_text,
+)
 
 
 def names(folder: Path) -> list[str]:
@@ -145,3 +152,14 @@ def test_a_fingerprint_survives_a_move(tmp_path: Path) -> None:
     path.write_bytes(b"one")
     before = fingerprint(path)
     assert fingerprint(path.rename(tmp_path / "b.bin")) == before
+
+
+def test_equal_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    contents = {"a": b"12345", "b": b"12346", "c": b"12345", "d": b"1", "e": b"", "f": b""}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    paths = [tmp_path / name for name in (*contents, "missing")]
+    assert equal_files(paths) == [[0, 2]]
+    monkeypatch.setattr("ips.files._HASHED_WHOLE", 0)
+    monkeypatch.setattr("ips.files._BLOCK", 2)
+    assert equal_files(paths) == [[0, 2]]

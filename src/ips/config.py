@@ -117,6 +117,7 @@ class TableConfig(_Section):
         lt=1,
     )
     seed: int = _seed("Random seed of the split")
+    exclude: list[str] = _key([], "Files to leave out, as in the path column")
 
 
 AnyDataConfig = MegapixelMNISTConfig | RoadSignsConfig | TrafficSignsConfig | TableConfig

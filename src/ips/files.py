@@ -1,4 +1,4 @@
-"""Write files atomically, list those of a folder, fingerprint them, split their addresses."""
+"""Write files atomically; list, fingerprint and compare files; split their addresses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import errno
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -15,6 +15,10 @@ from uuid import uuid4
 # The disk, the quota or the largest file that is allowed is full.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
+
+# Larger files are compared by this many blocks of their content.
+_HASHED_WHOLE = 2**26
+_BLOCKS, _BLOCK = 64, 2**16
 
 _PART = re.compile(r"\..+\.[0-9a-f]{32}\.part")  # a temporary file of `atomic_path`
 
@@ -138,3 +142,32 @@ def fingerprint(path: Path, *facts: object) -> str:
     stat = path.stat()
     text = "\n".join(map(str, (stat.st_size, stat.st_mtime_ns, *facts)))
     return hashlib.sha256(os.fsencode(text)).hexdigest()[:24]
+
+
+def equal_files(paths: Sequence[Path]) -> list[list[int]]:
+    """Groups of numbers of ``paths`` whose files have the same content.
+
+    Only files of equal size are read; of a file larger than 64 MB, blocks from all over it. Files
+    that cannot be read, and empty ones, equal no other.
+    """
+    sizes: dict[int, list[int]] = {}
+    for number, path in enumerate(paths):
+        with suppress(OSError):
+            sizes.setdefault(path.stat().st_size, []).append(number)
+    contents: dict[bytes, list[int]] = {}
+    for size, numbers in sizes.items():
+        for number in numbers if size and len(numbers) > 1 else ():
+            with suppress(OSError):
+                contents.setdefault(_content(paths[number], size), []).append(number)
+    return [numbers for numbers in contents.values() if len(numbers) > 1]
+
+
+def _content(path: Path, size: int) -> bytes:
+    with path.open("rb") as file:
+        if size <= _HASHED_WHOLE:
+            return hashlib.file_digest(file, "sha256").digest()
+        digest = hashlib.sha256(str(size).encode())
+        for block in range(_BLOCKS):
+            file.seek((size - _BLOCK) * block // (_BLOCKS - 1))
+            digest.update(file.read(_BLOCK))
+        return digest.digest()

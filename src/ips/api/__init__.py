@@ -106,6 +106,7 @@ def train(
     scale: Scale | None = None,
     settings: Sequence[str] = (),
     resume: bool = False,
+    skip_errors: bool = False,
     console: Console | None = None,
     on_scores: Callable[[Evaluation], None] | None = None,
 ) -> Evaluation:
@@ -116,18 +117,24 @@ def train(
         run: run folder.
         scale: scale of the recipe; ``laptop`` by default, where the recipe has it.
         resume: continue the run in the run folder, if there is one.
+        skip_errors: leave out files of a table that cannot be read.
         on_scores: callback that receives the scores before the figures are drawn.
     """
     config = _read_config(str(recipe), scale, settings)
     # after the config, so that a mistake in it is reported at once
     from ips.explain.figures.gallery import TopPatches
+    from ips.progress import progress_bar
     from ips.report.figures import draw_run, snapshot_writer, top_patch_collector
     from ips.tasks import build_tasks
     from ips.training import RunFolder, build_data
     from ips.training import run as training
+    from ips.training.skipping import skip_bad_files
 
     folder = Path(run)
     with RunFolder(folder).lock():
+        if skip_errors:
+            RunFolder(folder).has_run(resume=resume)
+            config = skip_bad_files(config, RunFolder(folder), progress_bar(console))
         data = build_data(config)
         watch = snapshot_writer(folder, data, build_tasks(config.tasks))
         model = training.train(

@@ -27,6 +27,9 @@ def train(
         Path | None, Option(metavar="DIR", help="Run folder; runs/RECIPE by default")
     ] = None,
     resume: Resume = False,
+    skip_errors: Annotated[
+        bool, Option("--skip-errors", help="Train without files of a table that cannot be read")
+    ] = False,
 ) -> None:
     """Train a model, evaluate it on held-out images, and draw its attention maps."""
     keep_freed_memory()
@@ -38,6 +41,7 @@ def train(
             settings=settings or [],
             run=folder,
             resume=resume,
+            skip_errors=skip_errors,
             console=err,
             on_scores=_print_scores,
         )

@@ -22,6 +22,9 @@ _BINARY_WORDS = (
     ("1", "true", "yes", "pos", "positive"),
 )
 
+_TYPOS = 2  # images with the same typing error
+_DIGITS = re.compile(r"\d")
+
 
 @dataclass(frozen=True)
 class Encoded:
@@ -47,48 +50,108 @@ def encode_labels(
         tasks: task of each label column, by the name of the column.
         source: file of the table, for messages.
     """
-    try:
-        return _encode(rows, tasks)
-    except ValueError as error:
-        raise DataError(f"{source}: {error}") from None
+    checked = check_labels(rows, tasks, source=source)
+    if checked.errors:
+        raise checked.errors[0]
+    return checked.encoded
 
 
-def _encode(rows: Sequence[Row], tasks: Mapping[str, TaskConfig]) -> Encoded:
+@dataclass(frozen=True)
+class CheckedLabels:
+    """The labels of a table with all of their mistakes.
+
+    Attributes:
+        encoded: labels of the rows that have no mistake.
+        rows: these rows.
+        errors: one error for every mistake.
+    """
+
+    encoded: Encoded
+    rows: list[Row]
+    errors: list[DataError]
+
+
+def check_labels(
+    rows: Sequence[Row], tasks: Mapping[str, TaskConfig], *, source: str | Path
+) -> CheckedLabels:
+    """Encode the labels of all rows that have usable ones, and list the mistakes of the others.
+
+    Args:
+        rows, tasks, source: see `encode_labels`.
+    """
     labels: list[dict[str, Tensor]] = [{} for _ in rows]
     ordered: dict[str, list[str]] = {}
+    problems: list[str] = []
+    wrong: set[int] = set()
     for task, spec in tasks.items():
         cells = _split_cells(rows, task, multilabel=spec.kind == "multilabel")
-        names = spec.names or _class_names(rows, cells, task, spec)
+        if spec.kind != "multilabel" and (empty := [i for i, cell in enumerate(cells) if not cell]):
+            problems.append(_no_label([rows[i] for i in empty], task, len(rows)))
+            wrong.update(empty)
+        try:
+            names = spec.names or _class_names(rows, cells, task, spec)
+        except ValueError as error:
+            problems.append(str(error))
+            names = _usual_names(cells, spec)
         if spec.positive is not None and spec.positive not in names:
             hint = _nearest(spec.positive, names)
-            raise ValueError(f"tasks.{task}.positive={shown(spec.positive)} is no label{hint}")
+            problems.append(f"tasks.{task}.positive={shown(spec.positive)} is no label{hint}")
         ordered[task] = spec.ordered(names)
-        number_of = {name: number for number, name in enumerate(ordered[task])}
-        words = spec.kind == "binary"
-        for row, cell, encoded in zip(rows, cells, labels, strict=True):
-            numbers = [number_of[_class(row, label, names, task, words=words)] for label in cell]
-            if spec.kind == "multilabel":
-                encoded[task] = torch.zeros(len(names))
-                encoded[task][numbers] = 1
-            else:
-                dtype = torch.float32 if spec.kind == "binary" else torch.int64
-                encoded[task] = torch.tensor(numbers[0], dtype=dtype)
-    return Encoded(labels, ordered)
+        for i, (row, cell) in enumerate(zip(rows, cells, strict=True)):
+            try:
+                if i not in wrong:
+                    labels[i][task] = _encoded(row, cell, task, spec, names, ordered[task])
+            except ValueError as error:
+                problems.append(str(error))
+                wrong.add(i)
+    right = [i for i in range(len(rows)) if i not in wrong]
+    return CheckedLabels(
+        Encoded([labels[i] for i in right], ordered),
+        [rows[i] for i in right],
+        [DataError(f"{source}: {problem}") for problem in problems],
+    )
+
+
+def _encoded(
+    row: Row,
+    cell: Sequence[str],
+    task: str,
+    spec: TaskConfig,
+    names: Sequence[str],
+    ordered: Sequence[str],
+) -> Tensor:
+    """The label of a row, as a tensor."""
+    words = spec.kind == "binary"
+    numbers = [ordered.index(_class(row, label, names, task, words=words)) for label in cell]
+    if spec.kind == "multilabel":
+        label = torch.zeros(len(names))
+        label[numbers] = 1
+        return label
+    return torch.tensor(numbers[0], dtype=torch.float32 if words else torch.int64)
 
 
 def _split_cells(rows: Sequence[Row], task: str, *, multilabel: bool) -> list[list[str]]:
-    """Labels in each cell of a column: exactly one, or any number if ``multilabel``."""
+    """Labels in each cell of a column: one or none, or any number if ``multilabel``."""
     cells = [row.labels[task] for row in rows]
     if multilabel:
         separator = r"[;|]" if any(";" in cell or "|" in cell for cell in cells) else r"\s"
         split = [re.split(separator, cell) for cell in cells]
         return [[label.strip() for label in cell if label.strip()] for cell in split]
-    if empty := [row for row in rows if not row.labels[task]]:
-        raise ValueError(
-            f"{len(empty)} of {len(rows)} rows have no label {task!r}, such as that of "
-            f"{_place(empty[0])}: fill them in or leave the rows out"
-        )
-    return [[cell] for cell in cells]
+    return [[cell] if cell else [] for cell in cells]
+
+
+def _no_label(empty: Sequence[Row], task: str, count: int) -> str:
+    return (
+        f"{len(empty)} of {count} rows have no label {task!r}, such as that of "
+        f"{_place(empty[0])}: fill them in or leave the rows out"
+    )
+
+
+def _usual_names(cells: Sequence[Sequence[str]], spec: TaskConfig) -> list[str]:
+    """The most frequent labels, where a column has more than the config has classes."""
+    counts = Counter(label for cell in cells for label in cell)
+    classes = 2 if spec.kind == "binary" else spec.classes
+    return sorted(label for label, _ in counts.most_common(classes))
 
 
 def _class_names(
@@ -158,6 +221,26 @@ def _nearest(label: str, names: Sequence[str]) -> str:
     near = _close(label, names)
     remedy = f"did you mean {shown(near)}?" if near else "correct the label or the classes"
     return f" ({shown(', '.join(names[:10]), quote=False)}): {remedy}"
+
+
+def similar_labels(counts: Mapping[str, int]) -> dict[str, str]:
+    """Labels that may be typing errors, and the far more frequent label that each may mean.
+
+    Labels that differ in upper and lower case, and labels of one or two images that are similar to
+    a frequent one, unless they differ in digits only.
+
+    >>> similar_labels({"tumor": 40, "tumour": 1, "Normal": 7, "normal": 50, "tumor2": 1})
+    {'tumour': 'tumor', 'Normal': 'normal'}
+    """
+    typos: dict[str, str] = {}
+    for label, count in counts.items():
+        same = [o for o, n in counts.items() if n > count and o.lower() == label.lower()]
+        usual = [o for o, n in counts.items() if n >= 5 * count and count <= _TYPOS]
+        usual = [o for o in usual if _DIGITS.sub("", o) != _DIGITS.sub("", label)]
+        near = get_close_matches(label, usual, n=1, cutoff=0.75)
+        if same or near:
+            typos[label] = (same or near)[0]
+    return typos
 
 
 def _close(label: str, names: Sequence[str]) -> str | None:

@@ -27,16 +27,16 @@ if TYPE_CHECKING:  # a mistake in a table is reported before torch is imported
 
     from ips.patches import PatchSource
 
-# What a column `split` may say.
-_SPLITS: dict[str, Split] = {
+#: What a column `split` may say.
+SPLIT_WORDS: dict[str, Split] = {
     "train": "train",
     "val": "validation",
     "validation": "validation",
     "test": "test",
 }
 
-# Columns whose rows belong together, if the config does not name one.
-_GROUPS = ("patient", "patient_id", "case", "case_id", "subject", "subject_id", "group")
+#: Columns whose rows belong together, if the config does not name one.
+GROUP_COLUMNS = ("patient", "patient_id", "case", "case_id", "subject", "subject_id", "group")
 NO_GROUP = "none"
 # Usual names of the path column, to suggest one.
 _PATHS = ("file", "filename", "file_name", "filepath", "file_path", "image", "image_path", "slide")
@@ -57,6 +57,21 @@ class Row:
     line: int | None = field(default=None, compare=False)
 
 
+@dataclass(frozen=True)
+class ScannedTable:
+    """A table with all of its mistakes.
+
+    Attributes:
+        rows: rows that can be used; their files may be missing.
+        errors: one error for every mistake, in the order of the lines.
+        missing: rows whose file does not exist.
+    """
+
+    rows: list[Row]
+    errors: list[DataError]
+    missing: list[Row]
+
+
 def read_table(
     csv_path: str | Path,
     *,
@@ -64,6 +79,7 @@ def read_table(
     path: str = "path",
     tasks: Sequence[str],
     group: str | None = None,
+    exclude: Sequence[str] = (),
 ) -> list[Row]:
     """Read the rows of a CSV and check that all columns and files exist.
 
@@ -74,50 +90,76 @@ def read_table(
         tasks: names of the label columns. A column ``split``, in upper or lower case, is optional.
         group: name of the column with patients or other groups; by default ``patient``, ``case_id``
             or the like, if there is one; ``none`` for no groups.
+        exclude: files to leave out, relative to ``root`` like those of the column ``path``.
     """
     table = Path(csv_path)
+    scanned = scan_table(table, root=root, path=path, tasks=tasks, group=group, exclude=exclude)
+    if scanned.errors:
+        raise scanned.errors[0]
+    if missing := scanned.missing:
+        such = ", ".join(shown(str(row.path), quote=False) for row in missing[:2])
+        raise DataError(
+            f"{table}: {len(missing)} of {len(scanned.rows)} files do not exist, such as "
+            f"{such}: paths are relative to {table.parent if root is None else root}, set root if "
+            f"the files are elsewhere"
+        )
+    return scanned.rows
+
+
+def scan_table(
+    table: Path,
+    *,
+    root: str | Path | None = None,
+    path: str = "path",
+    tasks: Sequence[str],
+    group: str | None = None,
+    exclude: Sequence[str] = (),
+) -> ScannedTable:
+    """Read the rows of a CSV and list all mistakes; a table without its columns is an error.
+
+    Args:
+        table, root, path, tasks, group, exclude: see `read_table`.
+    """
     folder = table.parent if root is None else Path(root)
     columns, lines = _read_lines(table)
     if path not in columns:
         raise DataError(_no_path_column(table, path, columns, lines[0][1], folder))
     split_column, group_column = _find_columns(table, columns, path, tasks, group)
     rows: list[Row] = []
+    errors: list[DataError] = []
     first_line: dict[Path, int] = {}
+    left_out = {folder / name for name in exclude}
     for line, cells in lines:
+        file, split, problem = folder / cells[path], None, None
+        if cells[path] and file in left_out:
+            continue
+        if split_column:
+            split = SPLIT_WORDS.get(cells[split_column].lower())
         if not cells[path]:
-            raise DataError(f"{table}, line {line}: no file in column {path!r}: fill it in")
-        split = _SPLITS.get(cells[split_column].lower()) if split_column else None
-        if split_column and split is None:
-            raise DataError(
-                f"{table}, line {line}: split {shown(cells[split_column])}, expected train, val "
-                "or test"
-            )
-        file = folder / cells[path]
-        if file in first_line:
+            problem = f"line {line}: no file in column {path!r}: fill it in"
+        elif split_column and split is None:
+            word = shown(cells[split_column])
+            problem = f"line {line}: split {word}, expected train, val or test"
+        elif file in first_line:
             both = shown(cells[path], quote=False)
-            raise DataError(
-                f"{table}, lines {first_line[file]} and {line}: both name {both}: keep one"
-            )
-        first_line[file] = line
+            problem = f"lines {first_line[file]} and {line}: both name {both}: keep one"
+        elif group_column and not cells[group_column]:
+            problem = f"line {line}: nothing in column {group_column!r}: fill it in"
+        first_line.setdefault(file, line)
+        if problem:
+            errors.append(DataError(f"{table}, {problem}"))
+            continue
         labels = {task: cells[task] for task in tasks}
         member = cells[group_column] if group_column else None
-        if member == "":
-            raise DataError(f"{table}, line {line}: nothing in column {group_column!r}: fill it in")
-        rows.append(Row(file, labels, split, member, line))
-
-    if missing := [str(row.path) for row in rows if not _exists(split_address(row.path)[0])]:
-        such = ", ".join(shown(name, quote=False) for name in missing[:2])
-        raise DataError(
-            f"{table}: {len(missing)} of {len(rows)} files do not exist, such as "
-            f"{such}: paths are relative to {folder}, set root if the files are "
-            f"elsewhere"
-        )
-    _check_groups(table, rows)
-    return rows
+        rows.append(Row(path=file, labels=labels, split=split, group=member, line=line))
+    if not rows and not errors:
+        raise DataError(f"{table}: all images are in data.exclude: leave out fewer")
+    missing = [row for row in rows if not _exists(split_address(row.path)[0])]
+    return ScannedTable(rows, errors + _group_errors(table, rows), missing)
 
 
 def read_cells(
-    csv_path: str | Path, required: Sequence[str]
+    csv_path: str | Path, required: Sequence[str] = ()
 ) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
     """The column names of a CSV, and the cells of each line by column, with its line number.
 
@@ -165,7 +207,9 @@ def _group_column(
     """The column with patients or other groups, by its name; None if there is none."""
     if group == NO_GROUP:
         return None
-    found = [column for column in columns if column.lower() in _GROUPS and column not in tasks]
+    found = [
+        column for column in columns if column.lower() in GROUP_COLUMNS and column not in tasks
+    ]
     if len(found) > 1:
         raise DataError(
             f"{table}: the columns {' and '.join(found)} could both say which images belong "
@@ -174,20 +218,24 @@ def _group_column(
     return found[0] if found else None
 
 
-def _check_groups(table: Path, rows: Sequence[Row]) -> None:
-    """Raise if the table's own split divides a group."""
+def _group_errors(table: Path, rows: Sequence[Row]) -> list[DataError]:
+    """An error if the table's own split divides a group."""
     splits: dict[Hashable, list[str]] = {}
     for row in rows:
         if row.group is not None and row.split is not None:
             splits.setdefault(row.group, []).append(row.split)
-    if divided := [str(group) for group in divided_groups(splits)]:
-        more = f" and {len(divided) - 3} more" if len(divided) > 3 else ""
-        such = shown(", ".join(divided[:3]), quote=False)
-        raise DataError(
+    divided = [str(group) for group in divided_groups(splits)]
+    if not divided:
+        return []
+    more = f" and {len(divided) - 3} more" if len(divided) > 3 else ""
+    such = shown(", ".join(divided[:3]), quote=False)
+    return [
+        DataError(
             f"{table}: its split divides {len(divided)} of {len(splits)} patients or groups "
             f"({such}{more}), so scores would be too good: put all images of one "
             f"into one split, remove the column for a random split, or set data.group={NO_GROUP}"
         )
+    ]
 
 
 def _exists(path: Path) -> bool:

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from typing import TypeVar
 
 import torch
 from rich.progress import Progress
+from torch import Tensor
 
+from ips.data.split import Split
 from ips.errors import DataError, IPSError
+from ips.patches import PatchSource
 from ips.tasks import Task
 from ips.training.data import Data, DataSet
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 # Files that are opened at the same time: some decoders hold a whole image.
 _THREADS = min(4, os.cpu_count() or 1)
 
 
-def missing_classes(data: Data, tasks: Mapping[str, Task]) -> list[str]:
+def missing_classes(
+    labels: Mapping[Split, Sequence[Mapping[str, Tensor]]], tasks: Mapping[str, Task]
+) -> list[str]:
     """A sentence for each split that lacks a class; an error if all training labels are equal."""
     warnings = []
     for name, task in tasks.items():
-        for split, rows in data.labels.items():
+        for split, rows in labels.items():
             present = task.one_hot(torch.stack([row[name] for row in rows]))  # (images, C)
             only = task.only_class(present)
             if split == "train" and only is not None:
@@ -32,27 +42,23 @@ def missing_classes(data: Data, tasks: Mapping[str, Task]) -> list[str]:
             some = present.any(dim=0).tolist()
             absent = [c for c, there in zip(task.class_names, some, strict=True) if not there]
             if absent:
-                warnings.append(f"task {name!r}: no {split} image has the class {_listed(absent)}")
+                warnings.append(
+                    f"task {name!r}: no {split} image has the class {_listed(absent)}: add some, "
+                    "or change the split"
+                )
     return warnings
 
 
 def check_files(data: Data, progress: Progress) -> None:
     """Open the files of all splits, and raise one error for all that cannot be used."""
     items = list(_items(data))
-    bar = progress.add_task("checking", total=len(items), note="files")
-    bad: list[IPSError] = []
-    shapes: dict[tuple[int, ...], str] = {}
-    with ThreadPoolExecutor(_THREADS) as pool:
-        for result in pool.map(lambda item: _check(*item), items):
-            progress.advance(bar)
-            if isinstance(result, IPSError):
-                bad.append(result)
-            else:
-                name, shape = result
-                shapes.setdefault(shape, name)
-    progress.remove_task(bar)
-    if bad:
+    results = each_file(items, lambda item: usable(item[0][item[1]][0]), progress)
+    if bad := [result for result in results if isinstance(result, IPSError)]:
         raise DataError(_summary(bad, len(items)))
+    shapes: dict[tuple[int, ...], str] = {}
+    for result in results:
+        if not isinstance(result, IPSError):
+            shapes.setdefault(result.shape, result.name)
     if len(shapes) > 1:
         (first, a), (second, b) = list(shapes.items())[:2]
         raise DataError(
@@ -67,14 +73,33 @@ def _items(data: Data) -> Iterator[tuple[DataSet, int]]:
             yield from ((split, number) for number in range(len(split)))
 
 
-def _check(images: DataSet, number: int) -> IPSError | tuple[str, tuple[int, ...]]:
-    try:
-        source, _ = images[number]
-        with source:
-            source.check()
-        return source.name, source.shape
-    except IPSError as error:
-        return error
+def usable(source: PatchSource) -> PatchSource:
+    """Read a little of a file and close it; raise if it cannot be used."""
+    with source:
+        source.check()
+    return source
+
+
+def each_file(
+    items: Sequence[T], examine: Callable[[T], R], progress: Progress
+) -> list[R | IPSError]:
+    """Examine files in parallel, with a progress bar; an error is the result for that file."""
+
+    def result(item: T) -> R | IPSError:
+        try:
+            return examine(item)
+        except IPSError as error:
+            return error
+
+    results = []
+    with nullcontext() if progress.live.is_started else progress:
+        bar = progress.add_task("checking", total=len(items), note="files")
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for one in pool.map(result, items):
+                results.append(one)
+                progress.advance(bar)
+        progress.remove_task(bar)
+    return results
 
 
 def _summary(bad: list[IPSError], count: int) -> str:

@@ -56,6 +56,7 @@ class Data:
         stored: whether the images are files, which can be checked before training.
         table: path, group (or "") and split of each row of a table.
         channels: channels of the patches of a table's images, see ``patches.channels``.
+        files: file of each row.
     """
 
     train: DataSet
@@ -67,6 +68,7 @@ class Data:
     stored: bool = False
     table: list[tuple[str, str, Split]] = field(default_factory=list)
     channels: Channels | None = None
+    files: list[Path] = field(default_factory=list)
 
 
 class Sampled:
@@ -170,14 +172,15 @@ def _check_labels(config: Config, labels: Mapping[str, tuple[str, int]]) -> None
 
 def _table(data: TableConfig, config: Config) -> Data:
     tasks = list(config.tasks)
-    rows = read_table(data.csv, root=data.root, path=data.path, tasks=tasks, group=data.group)
+    options: dict[str, Any] = {"path": data.path, "group": data.group, "exclude": data.exclude}
+    rows = read_table(data.csv, root=data.root, tasks=tasks, **options)
     encoded = encode_labels(rows, config.tasks, source=data.csv)
     opener = partial(open_source, patches=config.patches)
     first = opener(rows[0].path)
     if len(first.shape) == 1:  # features
         first.coords  # noqa: B018  raises an error now, if it has no usable coordinates
         check_widths(opener(row.path) for row in rows)
-    numbers = _split(rows, encoded.labels, data)
+    numbers = split_rows(rows, encoded.labels, data)
     channels = config.patches.channels
     if channels is None and len(first.shape) == 3:
         channels = common_channels(opener, [rows[i].path for i in numbers["train"]])
@@ -197,6 +200,7 @@ def _table(data: TableConfig, config: Config) -> Data:
         stored=True,
         table=_placed(rows, numbers, root=data.root or data.csv.parent),
         channels=channels,
+        files=[row.path for row in rows],
     )
 
 
@@ -207,12 +211,17 @@ def _placed(
     split_of = {i: name for name, part in numbers.items() for i in part}
     placed = []
     for i, row in enumerate(rows):
-        path = row.path.relative_to(root) if row.path.is_relative_to(root) else row.path
-        placed.append((path.as_posix(), row.group or "", split_of[i]))
+        placed.append((file_name(row, root=root), row.group or "", split_of[i]))
     return placed
 
 
-def _split(
+def file_name(row: Row, *, root: Path) -> str:
+    """The path of a row's file, relative to ``root`` if it is inside."""
+    path = row.path.relative_to(root) if row.path.is_relative_to(root) else row.path
+    return path.as_posix()
+
+
+def split_rows(
     rows: Sequence[Row], labels: Sequence[Mapping[str, Tensor]], data: TableConfig
 ) -> dict[Split, list[int]]:
     """Numbers of the rows of each split: by the column ``split``, or at random."""

@@ -2,6 +2,7 @@
 
 config.yaml          all settings, resolved
 split.csv            split of each image of a table
+skipped.csv          files that --skip-errors left out, with the reason
 metrics.csv          one row per epoch
 checkpoints/         state after the last finished epoch and the one before, for --resume, and the
                      weights of the best epoch, if the model is to have those
@@ -51,6 +52,7 @@ class RunFolder:
         self.path = path
         self.config = path / "config.yaml"
         self.split = path / "split.csv"
+        self.skipped = path / "skipped.csv"
         self.metrics = path / "metrics.csv"
         self.checkpoint = path / "checkpoints" / "last.ckpt"
         self.previous_checkpoint = path / "checkpoints" / "previous.ckpt"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from lightning.pytorch.callbacks import LambdaCallback
 from rich.console import Console
 from rich.progress import Progress
 
-from ips.config import Config
+from ips.config import Config, TableConfig
 from ips.config_io import parse_saved_config, read_yaml, write_yaml
 from ips.data.augmented import AugmentedData
 from ips.files import write_text
@@ -33,6 +32,7 @@ from ips.training.data import Data, build_data
 from ips.training.defaults import changes
 from ips.training.event_log import EventLog
 from ips.training.folder import ModelEpoch, RunFolder, TrainedModel, load_model, save_model
+from ips.training.leaks import leaks
 from ips.training.model import build_model, resolve
 from ips.training.module import Batches, BatchObserver, Learner
 from ips.training.split_file import check_test_images, record_split
@@ -220,12 +220,14 @@ def evaluate(
 
 
 def _check(data: Data, config: Config, progress: Progress) -> None:
-    """Check labels and files before the first step; warn of classes that a split lacks."""
-    for warning in missing_classes(data, build_tasks(config.tasks)):
+    """Check labels and files before the first step; warn of doubtful splits."""
+    warnings = missing_classes(data.labels, build_tasks(config.tasks))
+    if isinstance(config.data, TableConfig):
+        warnings += leaks(data, config.data)
+    for warning in warnings:
         _say(progress, f"warning: {warning}")
     if data.stored:
-        with nullcontext() if progress.live.is_started else progress:
-            check_files(data, progress)
+        check_files(data, progress)
 
 
 def _announce_balance(data: Data, config: Config, progress: Progress) -> None:

@@ -1,0 +1,106 @@
+"""Training without the files that cannot be read, and warnings of images in two splits."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from ips import api
+from ips.config_io import write_yaml
+from ips.data.split import Split
+from ips.errors import ConfigError, DataError
+from ips.training.leaks import divided_names, equal_images
+
+CONFIG = {
+    "patches": {"size": 16},
+    "encoder": {"name": "thin-resnet", "stages": 1, "width": 8},
+    "select": {"keep": 3, "chunk": 4, "load": "lazy"},
+    "aggregate": {"heads": 2},
+    "train": {"epochs": 1, "batch": 2, "warmup": 0},
+    "tasks": {"grade": {"kind": "multiclass", "classes": 2}},
+}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A config, its table and ten pictures of two grades; three cannot be used."""
+    lines = ["path,grade,split"]
+    for number in range(10):
+        pixels = np.random.default_rng(number).integers(0, 256, (40, 48, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+        split = ("train", "train", "train", "val", "test")[number // 2]
+        lines.append(f"{number}.png,{'high' if number % 2 else 'low'},{split}")
+    damaged = tmp_path / "2.png"
+    damaged.write_bytes(damaged.read_bytes()[:2000])
+    Image.new("RGB", (8, 8)).save(tmp_path / "9.png")
+    lines.append("gone.png,low,test")
+    (tmp_path / "table.csv").write_text("\n".join(lines))
+    write_yaml(
+        {"data": {"kind": "table", "csv": str(tmp_path / "table.csv")}} | CONFIG,
+        path := tmp_path / "c.yaml",
+    )
+    return path
+
+
+def test_bad_files_are_left_out_and_listed(config: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gone\.png"):
+        api.train(config, run=tmp_path / "strict")
+    shown = Console(file=io.StringIO(), width=200)
+    run = tmp_path / "run"
+    api.train(config, run=run, skip_errors=True, console=shown)
+    assert "left out 3 files that cannot be used" in shown.file.getvalue()  # type: ignore[attr-defined]
+    with (run / "skipped.csv").open() as file:
+        reasons = {row["path"]: row["reason"] for row in csv.DictReader(file)}
+    assert list(reasons) == ["2.png", "9.png", "gone.png"]
+    assert "does not fit into an image of 8 x 8 px" in reasons["9.png"]
+    assert "does not exist" in reasons["gone.png"]
+    with (run / "split.csv").open() as file:
+        assert not {row["path"] for row in csv.DictReader(file)} & set(reasons)
+    api.evaluate(run)  # leaves them out, too
+    api.train(config, run=run, skip_errors=True, resume=True)
+
+
+def test_only_files_of_a_table_can_be_left_out(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="only files of a table can be left out"):
+        api.train("megapixel-mnist", run=tmp_path / "run", skip_errors=True)
+
+
+def test_equal_files_in_two_splits_are_named(config: Path, tmp_path: Path) -> None:
+    for name in ("2", "9"):
+        (tmp_path / f"{name}.png").write_bytes((tmp_path / "0.png").read_bytes())
+    table = tmp_path / "table.csv"
+    table.write_text(table.read_text().replace("\ngone.png,low,test", ""))
+    shown = Console(file=io.StringIO(), width=200)
+    api.train(config, run=tmp_path / "run", console=shown)
+    text = shown.file.getvalue()  # type: ignore[attr-defined]
+    assert "0.png (train) and 2.png (train) and 9.png (test) have the same content" in text
+
+
+def test_equal_images_ignores_slides_inside_one_file(tmp_path: Path) -> None:
+    (tmp_path / "a.h5").write_bytes(b"x")
+    assert equal_images([Path(f"{tmp_path / 'a.h5'}::{name}") for name in "xy"]) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "first"),
+    [
+        (["a.png", "b.png", "a_copy.png", "c.png"], "a.png (train) and a_copy.png (test)"),
+        (["a_crop1.png", "b.png", "a_crop2.png", "c.png"], "a_crop1.png (train) and a_crop2"),
+        (["p1_1.png", "p2_1.png", "p3-1.png", "p1_2.png", "p2_2.png", "p3-2.png"], "p1_1.png"),
+        (["IMG_001.png", "IMG_002.png", "IMG_003.png", "IMG_004.png"], None),
+        (["ok/001.png", "ok/002.png", "bad/001.png", "bad/002.png"], None),
+        (["00012.jpg", "00013.jpg", "00014.jpg", "00015.jpg"], None),
+    ],
+)
+def test_names_of_one_scene_in_two_splits(names: list[str], first: str | None) -> None:
+    half = len(names) // 2
+    splits: list[Split] = ["train" if i < half else "test" for i in range(len(names))]
+    found = divided_names(names, splits)
+    assert found is None if first is None else found is not None and found.startswith(first)
+    assert divided_names(names, ["train"] * len(names)) is None
