@@ -97,6 +97,7 @@ class NpyImage(WholeImage):
         self.path = path
         values = self._open()
         self._white = white_level(values.dtype, name=path.name, white=white)
+        self.bits = 8 * values.dtype.itemsize
         height, width, channels = values.shape
         super().__init__(path.name, size=(width, height), channels=channels)
 

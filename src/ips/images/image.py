@@ -38,6 +38,12 @@ class Image(Closable, ABC):
     #: Value of pixels outside the image, of tiles that are not stored, and behind transparency.
     background = 0
 
+    #: Bits of a stored value, of one channel.
+    bits = 8
+
+    #: EXIF orientation of the file, 1 to 8; 1 if it is upright as it is stored.
+    orientation = 1
+
     #: Whether reading any region decodes the whole image into memory.
     decoded_whole = False
 

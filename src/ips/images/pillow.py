@@ -37,9 +37,6 @@ class PillowImage(WholeImage):
     """An image that Pillow decodes whole, turned upright as its EXIF data says.
 
     Threads wait while the first read decodes. After that they slice one array without a lock.
-
-    Attributes:
-        orientation: EXIF orientation of the file, 1 to 8; 1 if it is upright as it is stored.
     """
 
     decoded_whole = True
@@ -48,6 +45,7 @@ class PillowImage(WholeImage):
         self.path = path
         with _opened(path) as image:
             self._white = white_level(_dtype(image), name=path.name, white=white)
+            self.bits = 8 * _dtype(image).itemsize
             self.orientation = _orientation(image)
             # Pillow opens grey with opacity, 16 bits each, as RGBA.
             grey = image.mode in _GREY or _raw_mode(image).startswith("LA")

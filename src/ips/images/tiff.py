@@ -46,6 +46,7 @@ class TiffImage(Image):
         self._white = white
         with decoding(path.name), tifffile.TiffFile(path) as file:
             levels = _levels(file, path.name, white)
+            self.bits = int(file.series[0].keyframe.bitspersample)
             super().__init__(
                 path.name,
                 levels=tuple(level.size for level in levels),
