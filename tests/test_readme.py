@@ -85,6 +85,8 @@ def kind_of_data(recipe: str) -> str:
 def output_files(words: list[str]) -> list[str]:
     options = dict(pairwise(words))
     match words:
+        case ["init", place, *_]:
+            return [f"{Path(place).stem}.yaml"]
         case ["train", *_]:
             return [f"{options['--run']}/{name}" for name in ("test.json", "figures/attention.png")]
         case ["pretrain", *_]:
@@ -126,12 +128,11 @@ def test_the_section_runs(
 ) -> None:
     blocks = SECTIONS[heading]
     monkeypatch.chdir(shutil.copytree(home, tmp_path / "home"))
-    texts = dict(blocks)
-    if "yaml" in texts:
-        name = re.search(r"^ips train (\S+\.yaml)", texts["sh"], flags=re.MULTILINE)
-        assert name, "a YAML file is shown but not used"
-        Path(name[1]).write_text(texts["yaml"])
-        Path(yaml.safe_load(texts["yaml"])["data"]["csv"]).write_text(texts["csv"])
+    texts = dict(reversed(blocks))  # the first block of each language
+    if "csv" in texts:
+        name = re.search(r"^ips init (\S+\.csv)", texts["sh"], flags=re.MULTILINE)
+        assert name, "a CSV file is shown but not used"
+        Path(name[1]).write_text(texts["csv"])
     for line in read_commands(blocks):
         folder = re.search(r"^ips train .*--run (\S+)", line)
         if folder is not None and Path(folder[1]).exists():  # trained by the fixture

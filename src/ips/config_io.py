@@ -115,14 +115,15 @@ def _described(section: BaseModel, *, indent: str) -> Iterator[str]:
         elif name == "tasks":
             yield f"{indent}{name}:  # {field.description}"
             for task, inner in value.items():
-                yield f"{indent}  {_inline(task)}:"
+                yield f"{indent}  {inline(task)}:"
                 yield from _described(inner, indent=indent + "    ")
         else:
             plain = section.model_dump(mode="json")[name]
-            yield f"{indent}{name}: {_inline(plain)}  # {field.description}"
+            yield f"{indent}{name}: {inline(plain)}  # {field.description}"
 
 
-def _inline(value: Any) -> str:
+def inline(value: Any) -> str:
+    """A value as YAML on one line."""
     text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6)
     return text.removesuffix("\n").removesuffix("\n...")
 

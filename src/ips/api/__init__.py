@@ -30,6 +30,7 @@ from ips.api.inference import (
     predict_csv,
     view,
 )
+from ips.api.own_data import check, init
 from ips.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -58,12 +59,14 @@ __all__ = [
     "bench_read",
     "bench_selection",
     "bench_step",
+    "check",
     "evaluate",
     "experiment",
     "explain",
     "extract_features",
     "feature_status",
     "find_tissue",
+    "init",
     "predict",
     "predict_csv",
     "pretrain",

@@ -13,7 +13,7 @@ from ips.cli.app import app, main
 
 # Each module adds its commands to `app`; `ips --help` lists them in the order of these imports.
 # isort: off
-from ips.cli import train, predict, pretrain, experiment  # noqa: F401
+from ips.cli import own_data, train, predict, pretrain, experiment  # noqa: F401
 from ips.cli import recipes, data, slides, bench  # noqa: F401
 # isort: on
 

@@ -1,0 +1,108 @@
+"""A setting with its reason, and the settings of tasks and images that need no measurement."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ips.advice.columns import is_multilabel, label_values
+from ips.advice.found import FoundData
+from ips.data.labels import similar_labels
+from ips.errors import DataError, shown
+
+_LOPSIDED = 3  # images of the largest class for each of the smallest
+_FEW = 10  # images of a class
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A setting, its value and the reason for it.
+
+    Attributes:
+        key: names of its section and of itself; a task may have any name.
+    """
+
+    key: tuple[str, ...]
+    value: Any
+    reason: str = ""
+
+
+def nested(choices: Iterable[Choice]) -> dict[str, Any]:
+    """Settings as nested mappings.
+
+    >>> nested([Choice(("patches", "size"), 64), Choice(("readout",), "grade")])
+    {'patches': {'size': 64}, 'readout': 'grade'}
+    """
+    values: dict[str, Any] = {}
+    for choice in choices:
+        place = values
+        *sections, key = choice.key
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[key] = choice.value
+    return values
+
+
+def split_counts(data: FoundData) -> dict[str, int]:
+    """Number of images of train, val and test; made splits have the default shares."""
+    counts = Counter(row.split for row in data.rows)
+    total = len(data.rows)
+    if not any(counts[name] for name in ("train", "val", "validation", "test")):
+        test = round(0.2 * total)
+        counts = Counter({"test": test, "train": total - test})
+    val = counts["val"] + counts["validation"]
+    if not val:
+        val = round(0.2 * counts["train"])
+        counts["train"] -= val
+    return {"train": counts["train"], "val": val, "test": counts["test"]}
+
+
+def task_choices(data: FoundData) -> tuple[list[Choice], list[str]]:
+    """The settings of the tasks, and warnings about their labels."""
+    choices, warnings = [], []
+    for task in data.tasks:
+        cells = [row.labels[task] for row in data.rows]
+        multilabel = is_multilabel(cells)
+        found = [
+            label for cell in cells for label in (label_values(cell) if multilabel else [cell])
+        ]
+        counts = Counter(found)
+        typos = similar_labels(counts)
+        for label, meant in typos.items():
+            warnings.append(
+                f"column {task!r}: {shown(label)} ({counts[label]} images) may be meant as "
+                f"{shown(meant)}: correct it, or `ips check` will name its rows"
+            )
+        names = _ordered([label for label in counts if label not in typos])
+        if len(names) < 2:
+            raise DataError(
+                f"column {task!r}: all images have {shown(names[0])}, so there is nothing to "
+                "learn: give another column with --label"
+            )
+        largest, smallest = (f(counts[name] for name in names) for f in (max, min))
+        listed = ", ".join(f"{shown(name, quote=False)} {counts[name]}" for name in names[:8])
+        more = ", ..." if len(names) > 8 else ""
+        kind = "multilabel" if multilabel else "multiclass"
+        choices += [
+            Choice(("tasks", task, "kind"), kind, "any number of labels per image" * multilabel),
+            Choice(("tasks", task, "classes"), len(names), f"images: {listed}{more}"),
+            Choice(("tasks", task, "names"), names),
+        ]
+        if kind == "multiclass" and len(names) == 2 and largest >= _LOPSIDED * smallest:
+            usual = max(names, key=counts.__getitem__)
+            share = largest / len(cells)
+            reason = f"always answering {shown(usual)} would have an accuracy of {share:.2f}"
+            choices.append(Choice(("tasks", task, "metric"), "auc", reason))
+        if smallest < _FEW:
+            rare = min(names, key=counts.__getitem__)
+            warnings.append(
+                f"column {task!r}: only {smallest} images of {shown(rare)}: add some, or merge "
+                "it with another class; a score on so few says little"
+            )
+    return choices, warnings
+
+
+def _ordered(names: Sequence[str]) -> list[str]:
+    return sorted(names, key=lambda name: (0, int(name), "") if name.isdecimal() else (1, 0, name))

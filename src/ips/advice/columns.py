@@ -1,0 +1,155 @@
+"""Which column of a table holds the files, the labels, the patients and the split."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ips.data.table import GROUP_COLUMNS, NO_GROUP, SPLIT_WORDS
+from ips.errors import DataError, shown
+
+#: Asks a person to choose one of some names; gets the question and the names.
+Ask = Callable[[str, Sequence[str]], str]
+Cells = Mapping[str, str]
+
+_PATHS = ("path", "file", "filename", "file_name", "image", "img", "slide", "slide_id", "image_id")
+_LABELS = ("label", "labels", "class", "target", "category", "diagnosis", "ground_truth", "y")
+_SPLITS = ("split", "set", "subset", "partition", "phase", "dataset")
+
+#: Further words for a split, beside those that `read_table` accepts.
+OTHER_SPLIT_WORDS = {"training": "train", "valid": "val", "dev": "val", "testing": "test"}
+
+_MAX_CLASSES = 50
+_MAX_NUMBERS = 20  # more different numbers are a measurement, such as an age
+_SEPARATOR = re.compile(r"[;|]")
+
+
+def split_word(text: str) -> str | None:
+    """The word of `read_table` for a split; None if it is not one.
+
+    >>> split_word("Training"), split_word("val"), split_word("7")
+    ('train', 'val', None)
+    """
+    word = OTHER_SPLIT_WORDS.get(text.lower(), text.lower())
+    return word if word in SPLIT_WORDS else None
+
+
+def split_column(columns: Sequence[str], rows: Sequence[Cells]) -> str | None:
+    """The column that says train, val or test; None if there is none."""
+    for name in _SPLITS:
+        for column in columns:
+            words = [split_word(row[column]) for row in rows] if column.lower() == name else []
+            if words and sum(word is not None for word in words) > len(words) / 2:
+                return column
+    return None
+
+
+def group_column(
+    table: Path, columns: Sequence[str], rows: Sequence[Cells], given: str | None
+) -> str | None:
+    """The column with patients or other groups: the given one, or one with a known name.
+
+    Of two, such as patient and case, it is the one whose groups contain those of the other.
+    """
+    if given is not None:
+        return None if given == NO_GROUP else given
+    found = [column for column in columns if column.lower() in GROUP_COLUMNS]
+    for column in found:
+        if all(_contains(rows, column, other) for other in found):
+            return column
+    if found:
+        raise DataError(
+            f"{table}: the columns {' and '.join(found)} could both say which images belong "
+            "together: give one with --group"
+        )
+    return None
+
+
+def _contains(rows: Sequence[Cells], outer: str, inner: str) -> bool:
+    """Whether all rows with the same ``inner`` have the same ``outer``."""
+    first: dict[str, str] = {}
+    return all(first.setdefault(row[inner], row[outer]) == row[outer] for row in rows)
+
+
+def path_order(column: str) -> int:
+    """Rank of a column among those that name files equally well."""
+    name = column.lower()
+    return _PATHS.index(name) if name in _PATHS else len(_PATHS)
+
+
+def label_columns(
+    table: Path,
+    columns: Sequence[str],
+    rows: Sequence[Cells],
+    *,
+    given: Sequence[str],
+    taken: Sequence[str | None],
+    ask: Ask | None,
+) -> list[str]:
+    """The label columns: the given ones, or the only column that can be one.
+
+    Args:
+        table: file of the table, for messages.
+        given: columns that the user names.
+        taken: columns that are files, groups or the split.
+        ask: asks which one of several it is; without it, that is an error.
+    """
+    for column in given:
+        if (problem := _no_label(rows, column)) is not None:
+            raise DataError(f"{table}: --label {column}: {problem}")
+    if given:
+        return list(given)
+    known = (*GROUP_COLUMNS, *_PATHS)
+    free = [c for c in columns if c not in taken and c.lower() not in known]
+    found = [column for column in free if _no_label(rows, column) is None]
+    named = [column for column in found if column.lower() in _LABELS]
+    if len(named) == 1 or len(found) == 1:
+        return named if len(named) == 1 else found
+    if not found:
+        names = ", ".join(shown(name, quote=False) for name in free[:10]) or "none is left"
+        raise DataError(
+            f"{table}: no column looks like a label ({names}): add one with a class for each "
+            "image, or give it with --label"
+        )
+    if ask is not None:
+        return [ask("Which column holds the labels to learn?", found)]
+    names = ", ".join(shown(name, quote=False) for name in found[:10])
+    raise DataError(f"{table}: the label could be one of {names}: give it with --label")
+
+
+def label_values(text: str) -> list[str]:
+    """The labels in a cell, several if it has a separator."""
+    return [label.strip() for label in _SEPARATOR.split(text) if label.strip()]
+
+
+def is_multilabel(cells: Sequence[str]) -> bool:
+    """Whether cells have several labels each, separated by ``;`` or ``|``."""
+    return any(_SEPARATOR.search(cell) for cell in cells)
+
+
+def _no_label(rows: Sequence[Cells], column: str) -> str | None:
+    """Why a column cannot be a label; None if it can."""
+    cells = [row[column] for row in rows if row[column]]
+    if not cells:
+        return "the column is empty: fill it in"
+    values = {label for cell in cells for label in label_values(cell)}
+    if len(values) < 2:
+        return f"all images have {shown(cells[0])}, so there is nothing to learn: choose another"
+    most = min(_MAX_CLASSES, max(len(cells) // 2, 2))
+    if all(_is_number(value) for value in values):
+        most = min(most, _MAX_NUMBERS)
+    if len(values) > most:
+        return (
+            f"it has {len(values)} different values in {len(cells)} rows, which are no classes: "
+            "choose another, or make classes of its values"
+        )
+    return None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

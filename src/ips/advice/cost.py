@@ -1,0 +1,145 @@
+"""Time and memory of a training on this machine, from a quick measurement.
+
+Letters: B images of a batch, N patches of an image, M kept.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter, process_time
+
+import torch
+from torch import Tensor
+
+from ips.config import Config
+from ips.models import Net
+from ips.nn.embedding import blank
+from ips.patches import MemoryPatches, PatchSource
+from ips.training.data import Data, open_source
+from ips.training.model import build_model, resolve
+
+_SAMPLE = 128  # patches of the measurement
+_LEARNT = 8
+_TIMES = 3
+_BASE = 700 * 2**20  # bytes of Python, PyTorch and Lightning
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the steps of a training cost, in seconds and bytes.
+
+    Attributes:
+        open: time to open an image, and to decode it if it is decoded whole.
+        read, score: time per patch, to read it and to score it without gradients.
+        learn: time per patch that is kept, forward and backward.
+        saved: memory per patch that is kept, for the backward pass.
+        patch: memory of a patch.
+        model: memory of the weights, their gradients and the optimizer's state.
+        blank: share of patches of a single colour.
+    """
+
+    open: float
+    read: float
+    score: float
+    learn: float
+    saved: int
+    patch: int
+    model: int
+    blank: float = 0.0
+
+    def epoch_seconds(self, *, train: int, validation: int, patches: float, keep: float) -> float:
+        """Time of an epoch with so many images, of ``patches`` patches on average."""
+        look = self.open + patches * (self.read + self.score)
+        return (train + validation) * look + train * keep * self.learn
+
+    def peak_bytes(self, *, batch: int, patches: float, keep: float, load: str) -> int:
+        """Peak memory of a training step."""
+        held = {"eager": batch * patches, "sequential": patches}.get(load, 2 * _SAMPLE)
+        learnt = batch * keep * (self.saved + self.patch)
+        return round(_BASE + self.model + held * self.patch + learnt)
+
+
+def measure(config: Config, path: Path) -> Cost:
+    """Measure a config on one image: a second or two.
+
+    Args:
+        config: settings; its method selects patches.
+        path: an image of usual size.
+    """
+    # settings that need labels or validation images, which cost nothing
+    train = config.train.model_copy(update={"balance": "none", "result": None, "patience": None})
+    config = config.model_copy(update={"train": train})
+    with open_source(path, config.patches) as source:
+        return _measure(resolve(config, Data(train=[(source, {})], test=[])), source)
+
+
+def _measure(config: Config, source: PatchSource) -> Cost:
+    net = build_model(config).to("cuda" if torch.cuda.is_available() else "cpu")
+    count = min(len(source), _SAMPLE)
+    some = torch.linspace(0, len(source) - 1, count).long()
+    first = _seconds(lambda: source.read(some[:1]))
+    patches = source.read(some)
+    read = _seconds(lambda: source.read(some)) / count
+    memory = MemoryPatches(patches, name=source.name)
+    net.forward_eval([memory], load="eager")  # folds the encoder
+    score = _seconds(lambda: net.forward_eval([memory], load="eager"), times=_TIMES) / count
+    learn, saved = _learn(net, patches[: min(_LEARNT, config.select.keep or _LEARNT)])
+    weights = sum(weight.numel() for weight in net.parameters())
+    return Cost(
+        open=max(first - read, 0.0),
+        read=read,
+        score=score,
+        learn=learn,
+        saved=saved,
+        patch=patches[0].nbytes,
+        model=4 * 4 * weights,  # weights, gradients, two moments
+        blank=float(blank(patches).float().mean()),
+    )
+
+
+def _learn(net: Net, patches: Tensor) -> tuple[float, int]:
+    """Time and memory per patch of a forward and backward pass."""
+    images = [MemoryPatches(patches)] * 2
+    held: dict[int, int] = {}  # bytes of each tensor that the backward pass needs
+
+    def remember(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        held[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    def step() -> None:
+        held.clear()
+        with torch.autograd.graph.saved_tensors_hooks(remember, lambda tensor: tensor):
+            output = net.forward_train(images, load="eager", seed=0)
+        torch.stack([logits.square().mean() for logits in output.logits.values()]).sum().backward()
+
+    net.train()
+    step()
+    seconds = _seconds(step, times=_TIMES)
+    weights = sum(weight.untyped_storage().nbytes() for weight in net.parameters())
+    count = len(images) * len(patches)
+    return seconds / count, max(sum(held.values()) - weights, 0) // count
+
+
+def _seconds(run: Callable[[], object], *, times: int = 1) -> float:
+    """The shortest time of several runs; that of the processor, if other programs use it, too."""
+    shortest = math.inf
+    for _ in range(times):
+        start, busy = perf_counter(), process_time()
+        run()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+            busy = -math.inf  # the processor waits
+        shortest = min(shortest, perf_counter() - start, process_time() - busy)
+    return shortest
+
+
+def available_bytes() -> int | None:
+    """Memory of this machine; None if the system does not tell."""
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return None

@@ -1,0 +1,138 @@
+"""Open a file once and note all that can be wrong with it, alone or beside the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ips.advice.problems import Report, listed
+from ips.advice.survey import FileFacts, read_facts
+from ips.config import PatchesConfig
+from ips.nn.embedding import blank
+from ips.patches import PatchSource
+from ips.training.data import open_source
+
+_SAMPLE = 48  # patches, to estimate the share of blank ones
+_LOOK = 16  # side of the thumbnail that images are compared by
+_ALIKE, _CONTRAST = 2.0, 8.0  # grey levels
+_MOST_COMPARED = 5000
+_WILDLY = 16  # area by the usual area
+
+
+@dataclass(frozen=True)
+class Examined:
+    """One file, opened as the config says.
+
+    Attributes:
+        facts: what its header says.
+        shape: shape of a patch.
+        patches: N.
+        blank: share of patches of a single colour.
+        look: tiny grey picture of an image, ``(256,)``; None for features.
+    """
+
+    facts: FileFacts
+    shape: tuple[int, ...]
+    patches: int
+    blank: float
+    look: npt.NDArray[np.float32] | None
+
+
+def examine(path: Path, patches: PatchesConfig) -> Examined:
+    """Open a file, read some of it, and close it; raise if it cannot be used."""
+    with open_source(path, patches) as source:
+        source.check()
+        facts = read_facts(path, white=patches.white)
+        if facts.kind == "features":
+            return Examined(facts, source.shape, len(source), 0.0, None)
+        some = torch.linspace(0, len(source) - 1, min(len(source), _SAMPLE)).long()
+        share = float(blank(source.read(some)).float().mean())
+        return Examined(facts, source.shape, len(source), share, _look(source))
+
+
+def _look(source: PatchSource) -> npt.NDArray[np.float32]:
+    """The image averaged to 16 x 16 grey values."""
+    from PIL import Image
+
+    picture = Image.fromarray(source.parts[0].thumbnail(4 * _LOOK).pixels).convert("L")
+    small = picture.resize((_LOOK, _LOOK), Image.Resampling.BOX)
+    return np.asarray(small, dtype=np.float32).ravel()
+
+
+def compare(files: Mapping[str, Examined], patches: PatchesConfig, report: Report) -> None:
+    """Report what differs between the files: channels, bit depth, orientation and size."""
+    shapes = Counter(file.shape for file in files.values())
+    usual, _ = shapes.most_common(1)[0]
+    other = [name for name, file in files.items() if file.shape != usual]
+    mixed = len(usual) == 3 and {shape[0] for shape in shapes} == {1, 3}
+    if other and not (mixed and patches.channels is None):  # else they become RGB
+        word = "features per patch" if len(usual) == 1 else "channels"
+        report.add(
+            "error",
+            *(
+                f"{name}: {files[name].shape[0]} {word}, but most files have {usual[0]}: convert "
+                "it, or leave it out"
+                for name in other
+            ),
+        )
+    images = {name: file.facts for name, file in files.items() if file.facts.kind != "features"}
+    _compare_channels(images, report)
+    if deep := [name for name, facts in images.items() if facts.bits > 8]:
+        report.add(
+            "note" if len(deep) == len(images) else "warning",
+            f"{listed(deep)}: {images[deep[0]].bits} bits per channel, which are scaled so that "
+            "the largest possible value is white: set patches.white if they look too dark",
+        )
+    if turned := [name for name, facts in images.items() if facts.orientation > 1]:
+        report.add(
+            "note",
+            f"{listed(turned)}: stored on its side, and turned upright as its EXIF data says: "
+            "other programs may show it differently, so check coordinates that you have",
+        )
+    areas = {name: facts.width * facts.height for name, facts in images.items()}
+    typical = median(areas.values()) if areas else 0
+    for name, area in areas.items():
+        if area > _WILDLY * typical or area * _WILDLY < typical:
+            facts = images[name]
+            report.add(
+                "warning",
+                f"{name}: {facts.width} x {facts.height} px, while the median image has "
+                f"{typical / 1e6:.2f} megapixels: check that it belongs to the data",
+            )
+
+
+def _compare_channels(images: Mapping[str, FileFacts], report: Report) -> None:
+    counts = Counter(facts.channels for facts in images.values())
+    if len(counts) < 2:
+        return
+    usual, _ = counts.most_common(1)[0]
+    other = [name for name, facts in images.items() if facts.channels != usual]
+    report.add(
+        "warning",
+        f"{listed(other)}: {images[other[0]].channels} channel"
+        f"{'s' * (images[other[0]].channels > 1)}, most files have {usual}: they are converted "
+        "(patches.channels), so check that colour is no sign of the class",
+    )
+
+
+def look_alikes(names: Sequence[str], files: Mapping[str, Examined]) -> list[tuple[str, str]]:
+    """Pairs of images that look the same, such as copies in another format."""
+    seen = [(name, files[name].look) for name in names if name in files]
+    known = [(name, look) for name, look in seen if look is not None and look.std() > _CONTRAST]
+    if not 1 < len(known) <= _MOST_COMPARED:
+        return []
+    looks = np.stack([look for _, look in known])
+    pairs = []
+    for i in range(len(known) - 1):
+        difference = np.abs(looks[i + 1 :] - looks[i]).mean(axis=1)
+        pairs += [
+            (known[i][0], known[i + 1 + int(j)][0]) for j in np.flatnonzero(difference < _ALIKE)
+        ]
+    return pairs

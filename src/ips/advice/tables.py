@@ -1,0 +1,211 @@
+"""The images of a table with their labels, patients and splits.
+
+A table is any CSV with a column that names files, also CLAM's ``case_id,slide_id,label`` with its
+``splits_0.csv``, and STAMP's clinical table with its slide table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ips.advice.columns import (
+    Ask,
+    group_column,
+    label_columns,
+    path_order,
+    split_column,
+    split_word,
+)
+from ips.advice.found import FoundData, FoundRow, Hints, complete_splits
+from ips.advice.listing import FileIndex
+from ips.advice.neighbours import (
+    TABLES,
+    clam_splits,
+    is_clam_splits,
+    is_slide_table,
+    join_slides,
+    read_clam_splits,
+    slide_table,
+)
+from ips.data.table import GROUP_COLUMNS, NO_GROUP, SPLIT_WORDS, read_cells
+from ips.errors import ConfigError, DataError, shown
+
+
+def table_in(folder: Path, hints: Hints) -> Path | None:
+    """The table of a folder that lists its images; None if there is none."""
+    index = FileIndex(hints.images or folder)
+    found: dict[Path, bool] = {}  # whether it has labels of its own, unlike STAMP's slide table
+    for path in sorted(folder.iterdir()):
+        if path.suffix.lower() not in TABLES or is_clam_splits(path):
+            continue
+        try:
+            columns, lines = read_cells(path)
+        except DataError:  # some other file
+            continue
+        joined = slide_table(path, columns, hints.slides)
+        if joined or _file_column(columns, [cells for _, cells in lines], index, hints.path):
+            found[path] = not is_slide_table(columns)
+    usable = [path for path, labelled in found.items() if labelled] or list(found)
+    if len(usable) > 1:
+        names = " and ".join(path.name for path in usable[:3])
+        raise DataError(f"{folder}: {names} all list images: give one of them instead")
+    return usable[0] if usable else None
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Names of the columns, and the file with CLAM's split; None where there is none."""
+
+    path: str
+    group: str | None
+    split: str | None
+    labels: list[str]
+    clam: Path | None
+
+
+def from_table(table: Path, hints: Hints, ask: Ask | None) -> FoundData:
+    """Find the images and labels of a CSV."""
+    columns, lines = read_cells(table)
+    rows = [dict(cells) for _, cells in lines]
+    _check_hints(table, columns, hints)
+    notes = []
+    if slides := slide_table(table, columns, hints.slides):
+        columns, rows = join_slides(table, columns, rows, slides)
+        notes.append(f"{slides.name} names the slides of each patient of {table.name}")
+    index = FileIndex(hints.images or table.parent)
+    names = _name_columns(table, columns, rows, index, hints, ask)
+    notes += [f"the split is that of {names.clam}"] if names.clam else []
+    files = [index.find(row[names.path]) for row in rows]
+    if (missing := files.count(None)) > len(files) / 2:
+        raise DataError(
+            f"{table}: {missing} of {len(files)} files of column {names.path!r} are not in "
+            f"{index.root}: give their folder with --images"
+        )
+    found, left_out = _labelled(rows, files, names)
+    if not found:
+        raise DataError(f"{table}: no image has a file and a label: fill in the table")
+    if left_out:
+        name, reason = next(iter(left_out.items()))
+        more = f", and {len(left_out) - 1} more" if len(left_out) > 1 else ""
+        notes.append(f"rows of {table.name} that are left out: {name} {reason}{more}")
+    settings = None
+    complete, note = complete_splits(found)
+    if not slides and not names.clam and not note and _is_plain_split(names.split, rows):
+        cells = {
+            row[names.path]: file for row, file in zip(rows, files, strict=True) if file is not None
+        }
+        if (root := _root(cells)) is not None:
+            settings = _settings(table, root, names, columns)
+    return FoundData(
+        rows=complete,
+        tasks=names.labels,
+        settings=settings,
+        left_out=left_out,
+        notes=[*notes, *([note] if note else [])],
+    )
+
+
+def _check_hints(table: Path, columns: Sequence[str], hints: Hints) -> None:
+    given = [("--path", hints.path), ("--group", hints.group)]
+    for option, name in [*given, *(("--label", name) for name in hints.labels)]:
+        if name is not None and name != NO_GROUP and name not in columns:
+            known = ", ".join(shown(column, quote=False) for column in columns[:20])
+            raise ConfigError(f"{option} {name}: {table} has no such column, only {known}")
+
+
+def _name_columns(
+    table: Path,
+    columns: Sequence[str],
+    rows: Sequence[Mapping[str, str]],
+    index: FileIndex,
+    hints: Hints,
+    ask: Ask | None,
+) -> _Columns:
+    path = _file_column(columns, rows, index, hints.path)
+    if path is None:
+        raise DataError(
+            f"{table}: no column names files in {index.root}: give their folder with --images, or "
+            "the column with --path"
+        )
+    others = [column for column in columns if column != path]
+    group = group_column(table, others, rows, hints.group)
+    clam = clam_splits(table, columns, hints.splits)
+    split = None if clam else split_column(others, rows)
+    taken = (group, split)
+    labels = label_columns(table, others, rows, given=hints.labels, taken=taken, ask=ask)
+    return _Columns(path, group, split, labels, clam)
+
+
+def _labelled(
+    rows: Sequence[Mapping[str, str]], files: Sequence[Path | None], names: _Columns
+) -> tuple[list[FoundRow], dict[str, str]]:
+    """Rows with file, labels and split, and the reason why others are left out."""
+    splits = read_clam_splits(names.clam) if names.clam else {}
+    found: list[FoundRow] = []
+    left_out: dict[str, str] = {}
+    for row, file in zip(rows, files, strict=True):
+        cell, split = row[names.path], None
+        empty = [label for label in names.labels if not row[label]]
+        if names.clam:
+            split = splits.get(cell)
+        elif names.split:
+            split = split_word(row[names.split])
+        if file is None:
+            left_out[cell] = "does not exist"
+        elif empty:
+            left_out[cell] = f"has no {' and no '.join(empty)}"
+        elif split is None and names.clam:
+            left_out[cell] = f"is not in {names.clam}"
+        elif split is None and names.split:
+            left_out[cell] = f"has the split {shown(row[names.split])}"
+        else:
+            labels = {label: row[label] for label in names.labels}
+            found.append(FoundRow(file, labels, row[names.group] if names.group else None, split))
+    return found, left_out
+
+
+def _file_column(
+    columns: Sequence[str], rows: Sequence[Mapping[str, str]], index: FileIndex, given: str | None
+) -> str | None:
+    """The column that names most files; None if there are fewer than a file for five rows."""
+    if given is not None:
+        return given
+    sample = rows[:: max(len(rows) // 200, 1)]
+    files = {
+        column: len({index.find(row[column]) for row in sample} - {None}) for column in columns
+    }
+    best = min(columns, key=lambda column: (-files[column], path_order(column)))
+    return best if files[best] > 0.2 * len(sample) else None
+
+
+def _root(files: Mapping[str, Path]) -> Path | None:
+    """The folder that all cells are relative to; None if there is none."""
+    roots = set()
+    for cell, path in files.items():
+        parts = Path(cell).parts
+        if path.parts[-len(parts) :] != parts:
+            return None
+        roots.add(Path(*path.parts[: -len(parts)]) if not Path(cell).is_absolute() else None)
+    return roots.pop() or Path() if len(roots) == 1 else None
+
+
+def _settings(
+    table: Path, root: Path, names: _Columns, columns: Sequence[str]
+) -> dict[str, object]:
+    """The settings ``data.*`` of a table that can be read as it is."""
+    settings: dict[str, object] = {"csv": table, "path": names.path}
+    if root != table.parent:
+        settings["root"] = root
+    known = [c for c in columns if c.lower() in GROUP_COLUMNS and c not in names.labels]
+    if names.group is not None or known:
+        settings["group"] = names.group or NO_GROUP
+    return settings
+
+
+def _is_plain_split(column: str | None, rows: Sequence[Mapping[str, str]]) -> bool:
+    """Whether `read_table` understands the column as it is."""
+    if column is None:
+        return True
+    return column.lower() == "split" and all(row[column].lower() in SPLIT_WORDS for row in rows)

@@ -1,0 +1,37 @@
+"""Small data sets of pictures and tables, for tests of `ips init` and `ips check`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import h5py
+import numpy as np
+from PIL import Image
+
+
+def draw(path: Path, *, seed: int, size: tuple[int, int] = (96, 64), mode: str = "RGB") -> Path:
+    """Save a picture of noise, large-scale and fine, which differs between seeds."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(seed)
+    coarse = random.integers(0, 200, (4, 6, 3), dtype=np.uint8)
+    pixels = np.asarray(Image.fromarray(coarse).resize(size, Image.Resampling.NEAREST))
+    pixels = pixels + random.integers(0, 50, pixels.shape, dtype=np.uint8)
+    Image.fromarray(pixels).convert(mode).save(path)
+    return path
+
+
+def store(path: Path, *, seed: int, patches: int = 12, width: int = 16) -> Path:
+    """Save a feature file as CLAM writes them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(seed)
+    with h5py.File(path, "w") as file:
+        file["features"] = random.standard_normal((patches, width)).astype(np.float32)
+        file["coords"] = np.arange(2 * patches, dtype=np.int32).reshape(patches, 2)
+    return path
+
+
+def write_table(path: Path, rows: Sequence[str]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(rows) + "\n")
+    return path

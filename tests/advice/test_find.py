@@ -1,0 +1,214 @@
+"""Which images, labels, patients and splits are found in folders and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from ips.advice.folders import find_data
+from ips.advice.found import FoundData, Hints
+from ips.errors import ConfigError, DataError
+from tests.advice.pictures import draw, store, write_table
+
+
+def find(place: Path, **hints: object) -> FoundData:
+    return find_data(place, Hints(**hints))  # type: ignore[arg-type]
+
+
+def labels(data: FoundData) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for row in data.rows:
+        found.setdefault(next(iter(row.labels.values())), []).append(row.path.name)
+    return found
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A table beside a folder of six pictures."""
+    for number in range(6):
+        draw(tmp_path / f"photos/{number}.png", seed=number)
+    rows = [f"{n}.png,p{n // 2},{'defect' if n % 3 else 'ok'},{n * 0.37:.2f}" for n in range(6)]
+    return write_table(tmp_path / "photos.csv", ["file,patient,state,age", *rows])
+
+
+class TestTables:
+    def test_columns_and_folder_are_guessed(self, photos: Path) -> None:
+        data = find(photos)
+        assert data.tasks == ["state"]
+        assert data.settings == {
+            "csv": photos,
+            "path": "file",
+            "root": photos.parent / "photos",
+            "group": "patient",
+        }
+        assert [row.group for row in data.rows] == ["p0", "p0", "p1", "p1", "p2", "p2"]
+        assert {row.split for row in data.rows} == {None}
+
+    def test_a_folder_with_one_table(self, photos: Path) -> None:
+        write_table(photos.parent / "other.csv", ["a,b", "1,2"])
+        assert find(photos.parent).settings == find(photos).settings
+
+    def test_an_ambiguous_label_is_one_sentence_or_a_question(self, photos: Path) -> None:
+        lines = photos.read_text().splitlines()
+        marked = [f"{line},{'AB'[n % 2]}" for n, line in enumerate(lines[1:])]
+        write_table(photos, [f"{lines[0]},site", *marked])
+        with pytest.raises(DataError, match="the label could be one of state, site: give it with"):
+            find(photos)
+        assert find(photos, labels=["site"]).tasks == ["site"]
+
+        def ask(question: str, names: Sequence[str]) -> str:
+            assert "labels" in question
+            return names[-1]
+
+        assert find_data(photos, Hints(), ask=ask).tasks == ["site"]
+
+    def test_a_column_called_label_is_the_label(self, photos: Path) -> None:
+        lines = photos.read_text().splitlines()
+        marked = [f"{line},{'AB'[n % 2]}" for n, line in enumerate(lines[1:])]
+        write_table(photos, [f"{lines[0]},Label", *marked])
+        assert find(photos).tasks == ["Label"]
+
+    @pytest.mark.parametrize(
+        ("hints", "message"),
+        [
+            ({"labels": ["age"]}, "it has 6 different values in 6 rows, which are no classes"),
+            ({"labels": ["grade"]}, "--label grade: .* has no such column, only file, patient"),
+            ({"path": "image"}, "--path image: .* has no such column"),
+            ({"images": Path("nowhere")}, "no column names files in nowhere: give their folder"),
+        ],
+    )
+    def test_wrong_hints(self, photos: Path, hints: dict[str, object], message: str) -> None:
+        with pytest.raises((DataError, ConfigError), match=message):
+            find(photos, **hints)
+
+    def test_rows_without_file_or_label_are_left_out(self, photos: Path) -> None:
+        text = photos.read_text().replace("5.png,p2,defect", "gone.png,p2,defect")
+        photos.write_text(text.replace("4.png,p2,defect", "4.png,p2,"))
+        data = find(photos)
+        assert data.left_out == {"4.png": "has no state", "gone.png": "does not exist"}
+        assert len(data.rows) == 4
+        assert any("gone.png" in note or "4.png" in note for note in data.notes)
+
+    def test_a_split_of_another_name_needs_a_new_table(self, photos: Path) -> None:
+        lines = photos.read_text().splitlines()
+        words = ["Training", "training", "valid", "Testing", "testing", "train"]
+        marked = [f"{line},{word}" for line, word in zip(lines[1:], words, strict=True)]
+        write_table(photos, [f"{lines[0]},set", *marked])
+        data = find(photos, group="none")
+        assert data.settings is None
+        assert [row.split for row in data.rows] == [
+            "train",
+            "train",
+            "val",
+            "test",
+            "test",
+            "train",
+        ]
+
+    def test_validation_images_become_test_images_if_there_are_none(self, photos: Path) -> None:
+        lines = photos.read_text().splitlines()
+        marked = [f"{line},{'val' if n > 3 else 'train'}" for n, line in enumerate(lines[1:])]
+        write_table(photos, [f"{lines[0]},split", *marked])
+        data = find(photos)
+        assert [row.split for row in data.rows] == ["train"] * 4 + ["test"] * 2
+        assert data.settings is None
+        assert "there is no test image, so those for validation are the test images" in data.notes
+
+    def test_the_coarser_of_two_group_columns(self, photos: Path) -> None:
+        lines = photos.read_text().splitlines()
+        marked = [f"{line},c{n}" for n, line in enumerate(lines[1:])]
+        write_table(photos, [f"{lines[0]},case_id", *marked])
+        assert find(photos).settings["group"] == "patient"  # type: ignore[index]
+
+
+class TestNeighbours:
+    def test_clam(self, tmp_path: Path) -> None:
+        (tmp_path / "patches").mkdir()
+        for number in range(6):
+            store(tmp_path / f"h5_files/slide_{number}.h5", seed=number)
+            with h5py.File(tmp_path / f"patches/slide_{number}.h5", "w") as file:
+                file["coords"] = np.zeros((4, 2), np.int32)  # no features
+        rows = [f"patient_{n // 2},slide_{n},{'tumor' if n % 2 else 'normal'}" for n in range(6)]
+        table = write_table(tmp_path / "tumor.csv", ["case_id,slide_id,label", *rows])
+        splits = [
+            "0,slide_0,slide_2,slide_4",
+            "1,slide_1,,slide_5",
+        ]
+        write_table(tmp_path / "splits/task_1/splits_0.csv", [",train,val,test", *splits])
+        write_table(tmp_path / "splits/task_1/splits_0_bool.csv", [",train,val,test", "s,1,0,0"])
+        write_table(tmp_path / "splits/task_1/splits_1.csv", [",train,val,test", "0,a,b,c"])
+        for place in (table, tmp_path):
+            data = find(place)
+            assert data.settings is None
+            assert data.tasks == ["label"]
+            assert {row.path.name: row.split for row in data.rows} == {
+                "slide_0.h5": "train",
+                "slide_1.h5": "train",
+                "slide_2.h5": "val",
+                "slide_4.h5": "test",
+                "slide_5.h5": "test",
+            }
+            assert all(row.path.parent.name == "h5_files" for row in data.rows)
+            assert [row.group for row in data.rows][:2] == ["patient_0", "patient_0"]
+            assert data.left_out == {
+                "slide_3": f"is not in {tmp_path / 'splits/task_1/splits_0.csv'}"
+            }
+
+    def test_stamp(self, tmp_path: Path) -> None:
+        for number in range(4):
+            store(tmp_path / f"features/s{number}.h5", seed=number)
+        clinical = ["PATIENT,AGE,isMSIH", "p1,61.5,MSI", "p2,55.2,nonMSI", "p3,70.1,"]
+        table = write_table(tmp_path / "clini.csv", clinical)
+        slides = ["PATIENT,FILENAME", "p1,s0.h5", "p1,s1.h5", "p2,s2.h5", "p3,s3.h5", "p9,s9.h5"]
+        write_table(tmp_path / "slide.csv", slides)
+        for place in (table, tmp_path):
+            data = find(place)
+            assert data.tasks == ["isMSIH"]
+            assert labels(data) == {"MSI": ["s0.h5", "s1.h5"], "nonMSI": ["s2.h5"]}
+            assert [row.group for row in data.rows] == ["p1", "p1", "p2"]
+            assert data.left_out == {"s3.h5": "has no isMSIH"}
+
+
+class TestFolders:
+    def test_sub_folders_are_labels(self, tmp_path: Path) -> None:
+        for number in range(6):
+            draw(tmp_path / f"{'ok' if number % 2 else 'bad'}/{number}.png", seed=number)
+        draw(tmp_path / "stray.png", seed=9)
+        data = find(tmp_path)
+        assert labels(data) == {
+            "bad": ["0.png", "2.png", "4.png"],
+            "ok": ["1.png", "3.png", "5.png"],
+        }
+        assert data.settings is None
+        assert "1 images are in no sub-folder, and are left out" in data.notes
+
+    def test_sub_folders_of_splits(self, tmp_path: Path) -> None:
+        for number in range(8):
+            split, label = ("train", "test")[number > 5], ("ok", "bad")[number % 2]
+            draw(tmp_path / f"images/{split}/{label}/{number}.png", seed=number)
+        data = find(tmp_path)
+        assert {(row.split, row.labels["label"]) for row in data.rows} == {
+            ("train", "ok"),
+            ("train", "bad"),
+            ("test", "ok"),
+            ("test", "bad"),
+        }
+
+    @pytest.mark.parametrize("folder", ["", "images", "train"])
+    def test_a_folder_without_labels_is_one_sentence(self, tmp_path: Path, folder: str) -> None:
+        for number in range(3):
+            draw(tmp_path / folder / f"{number}.png", seed=number)
+        with pytest.raises(DataError, match="3 images but no labels: put the images of each class"):
+            find(tmp_path)
+
+    def test_an_empty_folder_and_a_wrong_file(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match="there is no image, slide or feature file in it"):
+            find(tmp_path)
+        with pytest.raises(DataError, match="there is no such file or folder"):
+            find(tmp_path / "gone")
+        with pytest.raises(DataError, match="expected a folder of images or a CSV"):
+            find(draw(tmp_path / "a.png", seed=0))
