@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 Kind = Literal["multiclass", "multilabel", "binary"]
 Score = Literal["accuracy", "exact-match", "auc"]
 
-#: Classes are lopsided if the largest has this many times the images of the smallest, or more.
-LOPSIDED = 3
-
 _DEFAULT_SCORE: dict[Kind, Score] = {
     "multiclass": "accuracy",
     "multilabel": "exact-match",
