@@ -99,7 +99,7 @@ def test_the_scores_of_the_majority_answer() -> None:
 def test_a_model_that_only_knows_the_majority_is_told_so() -> None:
     scores = task_scores(predictions(BINARY, [0] * 17 + [1] * 3, [0] * 20))
     assert scores.majority == "ok"
-    assert scores.verdict == "no better than always answering 'ok' on these 20 test images"
+    assert scores.verdict == "no better than always answering 'ok' on these 20 images"
     # 18 of 20 are more than 17 of 20, but not clearly
     labels, p = [0] * 17 + [1] * 3, [0.1, 0.4] * 8 + [0.3] + [0.9, 0.2, 0.1]
     assert (task_scores(ranked(labels, p)).verdict or "").startswith("no better than always")
@@ -116,7 +116,7 @@ def test_a_model_that_ranks_well_but_always_answers_the_same() -> None:
     scores = task_scores(ranked(labels, p))
     assert scores.verdict == (
         "accuracy, balanced accuracy and macro F1 are no better than always answering 'ok' on "
-        "these 40 test images, but AUC is better"
+        "these 40 images, but AUC is better"
     )
 
 

@@ -118,6 +118,17 @@ class TableConfig(_Section):
     )
     seed: int = _seed("Random seed of the split")
     exclude: list[str] = _key([], "Files to leave out, as in the path column")
+    folds: int | None = _key(
+        None, "Number of folds of a cross-validation, see `ips train --folds`; null for none", ge=2
+    )
+    fold: int = _key(1, "Fold, from 1, whose images are for validation, with folds", ge=1)
+    repeat: int = _key(1, "Number of the repetition, from 1; each has other folds", ge=1)
+
+    @model_validator(mode="after")
+    def _fold_exists(self) -> TableConfig:
+        if self.fold > (self.folds or 1):
+            raise ValueError(f"fold={self.fold}, but folds={self.folds}: give a fold that exists")
+        return self
 
 
 AnyDataConfig = MegapixelMNISTConfig | RoadSignsConfig | TrafficSignsConfig | TableConfig

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from ips.config import Config
 from ips.config_io import parse_config
 from ips.errors import ConfigError
 from ips.explain import Explanation
+from ips.explain.average import average_explanations
 from ips.explain.maps import attention_from_logits, attention_from_prediction
 from ips.files import fingerprint, split_address
 from ips.images.colour import channels_of
@@ -24,6 +26,7 @@ from ips.patches import ImageLike, PatchSource, sampled
 from ips.scores import ScoreFile
 from ips.tasks import Task, build_tasks
 from ips.training import RunFolder, load_model, open_source
+from ips.training.folds import fold_runs
 
 # The scores of an image with this many patches are stored in a file until it is predicted.
 _LARGE = 10_000
@@ -261,10 +264,64 @@ def _join(answer: str | list[str]) -> str:
     return answer if isinstance(answer, str) else "+".join(answer) or "none"
 
 
+class Ensemble(Predictor):
+    """The models of a cross-validation as one: the mean of their probabilities and attention.
+
+    Args:
+        members: a predictor for every model.
+    """
+
+    def __init__(self, members: Sequence[Predictor]) -> None:
+        first = members[0]
+        keys = [member._model_fingerprint for member in members]
+        key = None if None in keys else "-".join(map(str, keys))
+        super().__init__(first.net, first.config, model_fingerprint=key)
+        self.members = members
+
+    def __repr__(self) -> str:
+        return f"<Ensemble of {len(self.members)}: {self.members[0]!r}, …>"
+
+    def predict(
+        self,
+        image: ImageLike | PatchSource,
+        *,
+        source: PatchSource | None = None,
+        progress: Progress | None = None,
+    ) -> Explanation:
+        """Predict an image with every model; see `Predictor.predict`."""
+        if source is None:
+            source = image if isinstance(image, PatchSource) else self.open(image)
+        explanations = []
+        for number, member in enumerate(self.members):
+            report = progress and _part(progress, number, len(self.members))
+            explanations.append(member.predict(image, source=source, progress=report))
+        joined = average_explanations(explanations)
+        return replace(joined, title=self.title(joined))
+
+    def partial_scores(self, image: str | Path) -> Path | None:
+        """File with the scores of an interrupted prediction of ``image`` by any of the models."""
+        found = (member.partial_scores(image) for member in self.members)
+        return next((path for path in found if path is not None), None)
+
+
+def _part(progress: Progress, number: int, parts: int) -> Progress:
+    """Progress of one of several passes over all patches."""
+    return lambda done, total: progress(number * total + done, parts * total)
+
+
 def load(run: str | Path) -> Predictor:
-    """Load the trained model of a run folder: ``load("runs/demo").predict("image.png")``."""
+    """Load the trained model of a run folder: ``load("runs/demo").predict("image.png")``.
+
+    All models of a cross-validation (`ips train --folds`) are loaded as one.
+    """
+    if folds := fold_runs(Path(run)):
+        return Ensemble([_load(fold) for fold in folds])
+    return _load(Path(run))
+
+
+def _load(run: Path) -> Predictor:
     key = None
     with suppress(OSError):  # before the model is read, since it may be replaced meanwhile
-        key = fingerprint(RunFolder(Path(run)).model)
-    model = load_model(Path(run))
-    return Predictor(model.net, model.config, run=Path(run), model_fingerprint=key)
+        key = fingerprint(RunFolder(run).model)
+    model = load_model(run)
+    return Predictor(model.net, model.config, run=run, model_fingerprint=key)

@@ -92,9 +92,9 @@ class TaskScores:
         if not worse:
             return None
         if not better:
-            return f"{always} on these {self.images:,} test images"
+            return f"{always} on these {self.images:,} images"
         return (
-            f"{_joined(worse)} {_are(worse)} {always} on these {self.images:,} test images, "
+            f"{_joined(worse)} {_are(worse)} {always} on these {self.images:,} images, "
             f"but {_joined(better)} {_are(better)} better"
         )
 

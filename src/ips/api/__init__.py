@@ -21,6 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from ips.api.folds import train_folds
 from ips.api.inference import (
     ExplainedImage,
     ImagePrediction,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from ips.slides.features import FeatureExtractor
     from ips.slides.sharing import SlideState
     from ips.slides.tissue import find_tissue
-    from ips.training import Evaluation, evaluate
+    from ips.training import Data, Evaluation, evaluate
 
 __all__ = [
     "Evaluation",
@@ -72,6 +73,7 @@ __all__ = [
     "pretrain",
     "report",
     "train",
+    "train_folds",
     "view",
 ]
 
@@ -123,37 +125,59 @@ def train(
         skip_errors: leave out files of a table that cannot be read.
         on_scores: callback that receives the scores before the figures are drawn.
     """
-    config = _read_config(str(recipe), scale, settings)
-    # after the config, so that a mistake in it is reported at once
-    from ips.explain.figures.gallery import TopPatches
+    config = read_config(str(recipe), scale, settings)
+    from ips.training import RunFolder
+
+    with RunFolder(Path(run)).lock():
+        if skip_errors:
+            config = without_bad_files(config, Path(run), resume=resume, console=console)
+        return train_run(config, Path(run), resume=resume, console=console, on_scores=on_scores)
+
+
+def without_bad_files(
+    config: Config, run: Path, *, resume: bool = False, console: Console | None = None
+) -> Config:
+    """A config without the files of a table that cannot be read; the run folder lists them."""
     from ips.progress import progress_bar
+    from ips.training import RunFolder
+    from ips.training.skipping import skip_bad_files
+
+    RunFolder(run).has_run(resume=resume)
+    return skip_bad_files(config, RunFolder(run), progress_bar(console))
+
+
+def train_run(
+    config: Config,
+    run: Path,
+    data: Data | None = None,
+    *,
+    resume: bool = False,
+    console: Console | None = None,
+    on_scores: Callable[[Evaluation], None] | None = None,
+) -> Evaluation:
+    """Do what `train` does with a config that is read already."""
+    # imported after the config is read, so that a mistake in it is reported at once
+    from ips.explain.figures.gallery import TopPatches
     from ips.report.figures import draw_run, snapshot_writer, top_patch_collector
     from ips.tasks import build_tasks
     from ips.training import RunFolder, build_data
     from ips.training import run as training
-    from ips.training.skipping import skip_bad_files
 
-    folder = Path(run)
-    with RunFolder(folder).lock():
-        if skip_errors:
-            RunFolder(folder).has_run(resume=resume)
-            config = skip_bad_files(config, RunFolder(folder), progress_bar(console))
-        data = build_data(config)
-        watch = snapshot_writer(folder, data, build_tasks(config.tasks))
-        model = training.train(
-            config, folder, resume=resume, console=console, data=data, watch=watch
-        )
+    with RunFolder(run).lock():
+        data = data or build_data(config)
+        watch = snapshot_writer(run, data, build_tasks(config.tasks))
+        model = training.train(config, run, resume=resume, console=console, data=data, watch=watch)
         top = TopPatches(_GALLERY)
         evaluation = training.evaluate(
-            folder, model=model, console=console, data=data, observer=top_patch_collector(top)
+            run, model=model, console=console, data=data, observer=top_patch_collector(top)
         )
         if on_scores is not None:
             on_scores(evaluation)
-        draw_run(folder, model, data, top)
+        draw_run(run, model, data, top)
     return evaluation
 
 
-def _read_config(recipe: str, scale: Scale | None, settings: Sequence[str]) -> Config:
+def read_config(recipe: str, scale: Scale | None, settings: Sequence[str]) -> Config:
     """Read a config, and check what can be checked without importing torch."""
     from ips.config import TableConfig
     from ips.config_io import parse_config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,8 @@ from ips.cli.options import Recipe, Resume, RunFolder, Scale, Settings
 
 if TYPE_CHECKING:
     from ips.api import Evaluation
+    from ips.task_scores import Score
+    from ips.training.folds import FoldScores
 
 
 @app.command()
@@ -30,11 +33,32 @@ def train(
     skip_errors: Annotated[
         bool, Option("--skip-errors", help="Train without files of a table that cannot be read")
     ] = False,
+    folds: Annotated[
+        int | None, Option(min=2, help="Cross-validate: train a model for each of so many folds")
+    ] = None,
+    repeats: Annotated[
+        int, Option(min=1, help="With --folds: how often to divide the images into folds")
+    ] = 1,
 ) -> None:
     """Train a model, evaluate it on held-out images, and draw its attention maps."""
     keep_freed_memory()
     folder = run or Path("runs") / Path(recipe).stem
     with hints(f"run the same command with --resume to continue (run folder {folder})"):
+        if folds is not None:
+            scores = api.train_folds(
+                recipe,
+                scale=scale,
+                settings=settings or [],
+                run=folder,
+                folds=folds,
+                repeats=repeats,
+                resume=resume,
+                skip_errors=skip_errors,
+                console=err,
+                on_fold=lambda name, number, count: print_message(f"{name} ({number} of {count})"),
+            )
+            _print_folds(scores, folder)
+            return
         api.train(
             recipe,
             scale=scale,
@@ -53,15 +77,38 @@ def evaluate(run: RunFolder) -> None:
     _print_scores(api.evaluate(run, console=err))
 
 
+def _print_folds(scores: Mapping[str, FoldScores], run: Path) -> None:
+    rows = []
+    for task, result in scores.items():
+        spread = "undefined"
+        if result.mean is not None:
+            spread = f"{result.mean:.3f} ± {result.deviation or 0:.3f}"
+        for number, score in enumerate(result.out_of_fold.scores):
+            name = ["", ""] if number else [task, spread]
+            rows.append(
+                [*name, score.name, *_cells(score), *_cells(result.test.scores[number])[:2]]
+            )
+    columns = ["task", "mean of folds", "metric", "out of fold", "95 % interval", "majority answer"]
+    print_table([*columns, "test, all models", "95 % interval"], rows)
+    for task, result in scores.items():
+        if result.out_of_fold.verdict is not None:
+            print_message(f"{task}: {result.out_of_fold.verdict}")
+    print_message(f"{run}: summary.json, out_of_fold.csv, predictions.csv, fold-1/ …")
+
+
+def _cells(score: Score) -> list[str]:
+    """Score, interval and score of the majority answer."""
+    i = score.interval
+    if not i.defined:
+        return [f"undefined ({score.undefined})", "", ""]
+    return [f"{i.value:.3f}", f"{i.low:.3f} – {i.high:.3f}", f"{score.majority:.3f}"]
+
+
 def _print_scores(evaluation: Evaluation) -> None:
     rows = []
     for task, result in evaluation.results.items():
         for number, score in enumerate(result.scores):
-            i = score.interval
-            cells = [f"{i.value:.3f}", f"{i.low:.3f} – {i.high:.3f}", f"{score.majority:.3f}"]
-            if not i.defined:
-                cells = [f"undefined ({score.undefined})", "", ""]
-            rows.append(["" if number else task, score.name, *cells])
+            rows.append(["" if number else task, score.name, *_cells(score)])
     print_table(["task", "metric", "test score", "95 % interval", "majority answer"], rows)
     for task, result in evaluation.results.items():
         if result.verdict is not None:

@@ -237,6 +237,8 @@ def split_rows(
                 f"{data.csv}: no row has {name!r} in its column `split`: mark some, or remove the "
                 "column for a random split"
             )
+    if data.folds is not None:
+        return {**numbers, **_fold(rows, sorted(numbers["train"] + numbers["validation"]), data)}
     train = numbers["train"]
     groups = {rows[i].group or i for i in train}
     if not numbers["validation"] and data.validation and len(groups) > 1:
@@ -244,6 +246,22 @@ def split_rows(
         if _classes(labels, rest) == _classes(labels, train):  # no class is lost for training
             numbers["train"], numbers["validation"] = rest, held_out
     return numbers
+
+
+def _fold(rows: Sequence[Row], numbers: Sequence[int], data: TableConfig) -> dict[Split, list[int]]:
+    """Divide the rows that are not for testing: one fold for validation, the others to train."""
+    assert data.folds is not None
+    parts = grouped_split(
+        [tuple(sorted(rows[i].labels.items())) for i in numbers],
+        [rows[i].group or i for i in numbers],
+        shares=[1 / data.folds] * data.folds,
+        seed=data.seed + 1 + data.repeat,
+    )
+    placed = list(zip(numbers, parts, strict=True))
+    return {
+        "train": [i for i, part in placed if part != data.fold - 1],
+        "validation": [i for i, part in placed if part == data.fold - 1],
+    }
 
 
 def _classes(labels: Sequence[Mapping[str, Tensor]], numbers: Sequence[int]) -> set[object]:

@@ -169,6 +169,8 @@ def load_model(run: Path) -> TrainedModel:
     if not folder.model.is_file():
         unfinished = "the run is unfinished: continue it with `ips train --resume`"
         hint = unfinished if folder.checkpoint.is_file() else "this is not a run folder"
+        if folds := sorted(folder.path.glob("*fold-*/config.yaml")):
+            hint = f"it is a cross-validation: give one of its runs, such as {folds[0].parent}"
         raise RunError(f"{folder.path}: no {folder.model.name} in it: {hint}")
     try:
         state, header = read_weights(folder.model)

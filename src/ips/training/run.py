@@ -105,9 +105,7 @@ def train(
         data = data or build_data(config)
         given, config = config, resolve(config, data)
         if started:
-            then = parse_saved_config(read_yaml(folder.config), source=str(folder.config))
-            then = resolve(then, data)  # an earlier version had fewer settings
-            folder.check_settings(_flat_settings(config), _flat_settings(then))
+            check_started(config, folder, data)
         if folder.model.is_file():
             check_test_images(folder.split, data)
             return load_model(run)
@@ -144,6 +142,13 @@ def train(
         if best is not None:
             _say(progress, _ending(config, epoch))
     return TrainedModel(net.eval(), config)
+
+
+def check_started(config: Config, folder: RunFolder, data: Data) -> None:
+    """Check that the run in a folder was started with these settings, which are resolved."""
+    then = parse_saved_config(read_yaml(folder.config), source=str(folder.config))
+    then = resolve(then, data)  # an earlier version had fewer settings
+    folder.check_settings(_flat_settings(config), _flat_settings(then))
 
 
 def _augmented(data: Data, config: Config) -> Data:
@@ -204,19 +209,33 @@ def evaluate(
     with folder.lock():
         data = data or build_data(model.config)
         check_test_images(folder.split, data)
-        harness.test(
-            learner,
-            Batches(model.config, data),
-            progress=progress or progress_bar(console),
-            precision=model.config.train.precision,
-        )
-        predictions = learner.collector.predictions()
+        predictions = _predict(learner, data, progress or progress_bar(console))
         results = {task.name: task_scores(task) for task in predictions.tasks}
         epoch = folder.model_epoch()
         origin = {} if epoch is None else {"model": asdict(epoch)}
         values = {name: result.as_dict() | origin for name, result in results.items()}
         write_text(folder.test, json.dumps(values, indent=2) + "\n")
     return Evaluation(folder.path, results, predictions, model)
+
+
+def predict_validation(
+    model: TrainedModel, data: Data, *, console: Console | None = None
+) -> TestPredictions:
+    """The predictions of a model for the validation images."""
+    assert data.validation is not None
+    learner = Learner(model.net, model.config)
+    return _predict(learner, replace(data, test=data.validation), progress_bar(console))
+
+
+def _predict(learner: Learner, data: Data, progress: Progress) -> TestPredictions:
+    """The predictions for the test images of ``data``."""
+    harness.test(
+        learner,
+        Batches(learner.config, data),
+        progress=progress,
+        precision=learner.config.train.precision,
+    )
+    return learner.collector.predictions()
 
 
 def _check(data: Data, config: Config, progress: Progress) -> None:

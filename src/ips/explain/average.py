@@ -1,0 +1,74 @@
+"""The predictions of several models for one image as one.
+
+Letters: K patches that any model selected, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ips.explain.explanation import Explanation
+
+
+def average_explanations(explanations: Sequence[Explanation]) -> Explanation:
+    """Average probabilities and attention; the selected patches are those of any model.
+
+    A patch that a model did not select has no attention from that model. The class probabilities
+    of a patch are the mean over the models that selected it.
+    """
+    first = explanations[0]
+    indices = torch.cat([e.indices.cpu() for e in explanations]).unique()  # (K,), ascending
+    places = [torch.searchsorted(indices, e.indices.cpu()) for e in explanations]
+
+    def spread(values: Sequence[Tensor]) -> Tensor:
+        """Mean over the models of values per selected patch, 0 where a model has none."""
+        total = torch.zeros(len(indices), *values[0].shape[1:], dtype=torch.float64)
+        for place, value in zip(places, values, strict=True):
+            total.index_add_(0, place, value.detach().double().cpu())
+        return total / len(explanations)
+
+    attention = spread([e.attention for e in explanations])
+    order = attention.argsort(descending=True, stable=True)
+    patch_probabilities = None
+    if first.patch_probabilities is not None:
+        known = [e.patch_probabilities for e in explanations if e.patch_probabilities is not None]
+        chosen_by = spread([torch.ones(len(p)) for p in places])
+        patch_probabilities = (spread(known) / chosen_by[:, None])[order]
+    coords = np.zeros((len(indices), 2), dtype=np.int64)
+    for place, e in zip(places, explanations, strict=True):
+        coords[place.numpy()] = e.coords
+    return replace(
+        first,
+        logits={t: _mean([e.logits[t] for e in explanations]) for t in first.logits},
+        probabilities={
+            t: _mean([e.probabilities[t] for e in explanations]) for t in first.probabilities
+        },
+        indices=indices[order],
+        coords=coords[order.numpy()],
+        attention=attention[order],
+        task_attention={
+            t: spread([e.task_attention[t] for e in explanations])[order]
+            for t in first.task_attention
+        },
+        patch_probabilities=patch_probabilities,
+        all_attention={
+            t: np.mean([e.all_attention[t] for e in explanations], axis=0)
+            for t in first.all_attention
+        },
+        class_probabilities={
+            task: {
+                name: float(np.mean([e.class_probabilities[task][name] for e in explanations]))
+                for name in classes
+            }
+            for task, classes in first.class_probabilities.items()
+        },
+    )
+
+
+def _mean(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.stack(list(tensors)).mean(dim=0)
