@@ -5,11 +5,10 @@ from __future__ import annotations
 import atexit
 import io
 import json
-import os
-import sys
 import tempfile
 from collections.abc import Callable
 from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -74,33 +73,20 @@ def weights(net: nn.Module) -> list[str]:
 
 @cache
 def run_folder() -> dict[str, bytes]:
-    """The files of a trained run, by their path; trained in a child."""
-    data_folder()
-    made = _made_in_child(lambda folder: train(config(), folder / RUN))
-    return {name: data for name, data in made.items() if "tensorboard" not in name}
+    """The files of a trained run, by their path."""
+    return {name: data for name, data in _trained().items() if "tensorboard" not in name}
 
 
-def _made_in_child(make: Callable[[Path], Any]) -> dict[str, bytes]:
-    """The files that ``make`` writes to a folder; threads of its libraries end with the child.
-
-    A fork that finds a thread of a library at work can fail, so there are three attempts.
-    """
-    for _ in range(3):
-        with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
-            folder = Path(name)
-            pid = os.fork()
-            if pid == 0:
-                try:
-                    make(folder)
-                    os._exit(0)
-                except BaseException:
-                    sys.excepthook(*sys.exc_info())
-                finally:
-                    os._exit(1)
-            if not os.waitpid(pid, 0)[1]:
-                files = [path for path in folder.rglob("*") if path.is_file()]
-                return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
-    raise RuntimeError("the run to corrupt could not be made")
+def _trained() -> dict[str, bytes]:
+    """The files of a run folder; a process of its own ends with the threads of its libraries."""
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
+        child = get_context("spawn").Process(target=train, args=(config(), Path(name) / RUN))
+        child.start()
+        child.join()
+        if child.exitcode:
+            raise RuntimeError(f"the training of the run to corrupt ended with {child.exitcode}")
+        files = [path for path in Path(name).rglob("*") if path.is_file()]
+        return {path.relative_to(name).as_posix(): path.read_bytes() for path in files}
 
 
 def _read_model(path: Path) -> Reading:
