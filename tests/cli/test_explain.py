@@ -45,7 +45,7 @@ def test_writes_all_files(home: Path, tmp_path: Path) -> None:
     outcome = Outcome("explain", home / "run", home / "digits.png", "--out", out)
     assert outcome.code == 0, outcome.err
     assert "majority" in outcome.out
-    assert "of 49 patches: " in outcome.out
+    assert "of 49 patches: " in outcome.err
     assert written(out) == sorted(f"digits{end}" for end in ENDS)
     for end in ENDS:
         if end.endswith(".png"):

@@ -293,9 +293,9 @@ def test_tiles_patches_and_prediction_share_one_open_image(
 ) -> None:
     opened_files: list[Path] = []
 
-    def open_once(path: Path) -> Any:
+    def open_once(path: Path, **options: Any) -> Any:
         opened_files.append(path)
-        return ips.images.open_image(path)
+        return ips.images.open_image(path, **options)
 
     monkeypatch.setattr("ips.viewer.images.open_image", open_once)
     monkeypatch.setattr("ips.patches.opening.open_image", lambda path: pytest.fail("opened again"))

@@ -36,6 +36,7 @@ def train_folds(
         run: folder of the cross-validation, with a run folder for every fold.
         folds: number of folds.
         repeats: how often to divide the images anew, with a training for each fold every time.
+        scale: scale of a recipe.
         resume: continue in the folder; finished folds are not trained again.
         skip_errors: leave out files that cannot be read.
         on_fold: callback that receives the name of a run folder, its number and how many there are.

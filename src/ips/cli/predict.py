@@ -128,12 +128,12 @@ def explain(
     try:
         for image in found:
             files = f"{out / image.stem}*"
-            rows.append([image.image, image.answer, image.attention, files])
-            for note in image.notes:
+            rows.append([image.image, image.answer, files])
+            for note in [f"{image.image}: {image.attention}", *image.notes]:
                 print_message(note)
     finally:  # the explanations so far may have taken hours
         if rows:
-            print_table(["image", "prediction", "attention", "files"], rows)
+            print_table(["image", "prediction", "files"], rows)
     errors.exit(len(rows) + errors.count)
 
 
@@ -241,12 +241,13 @@ def _print_predictions(predictions: list[dict[str, Any]]) -> None:
         cells = [_cell(**task) for task in prediction["tasks"].values()]
         best, attention = prediction["kept"][0], prediction["attention"]
         place = f"{best['x']}, {best['y']}"
-        ratio = f"{attention['times_even_share']:.1f} x an even share"
-        if attention["nearly_uniform"]:
-            ratio += ": nearly uniform"
+        ratio = f"{attention['times_even_share']:.1f}x"
         rows.append([prediction["image"], *cells, f"{prediction['patches']:,}", place, ratio])
-    places = ["patches", "most attention at (x, y)", "highest attention"]
+        if attention["nearly_uniform"]:
+            print_message(f"{prediction['image']}: attention is nearly uniform")
+    places = ["patches", "top patch", "attention"]
     print_table(["image", *predictions[0]["tasks"], *places], rows)
+    print_message("attention: that of the top patch (at x, y), compared with an even share of all")
 
 
 def _cell(

@@ -137,5 +137,5 @@ class TestNotebook:
     def test_repr_is_one_line(self) -> None:
         source = open_patches(np.zeros((60, 60), np.uint8), patch_size=10)
         assert repr(explained(source, title="a.png: grade low")) == (
-            "<Explanation of a.png: grade low>"
+            "<Explanation of a.png: grade low, from 3 of 36 patches>"
         )
