@@ -12,7 +12,9 @@ import yaml
 from PIL import Image
 
 from ips import api
+from ips.advice.examine import Examined, look_alikes
 from ips.advice.problems import Report
+from ips.advice.survey import FileFacts
 from tests.advice.pictures import draw, store, write_table
 from tests.cli.tiny import TINY
 from tests.command import Outcome
@@ -198,3 +200,16 @@ def test_data_that_is_drawn(tmp_path: Path) -> None:
     outcome = Outcome("check", path)
     assert outcome.code == 0
     assert "8 to train, 4 to test" in outcome.out
+
+
+def test_pages_with_the_same_layout_are_not_copies_of_each_other() -> None:
+    random = np.random.default_rng(0)
+    layout = random.uniform(100, 255, 256)
+    pages = [layout + random.normal(0, 1, 256) for _ in range(12)]
+    pages.append(pages[3] + random.normal(0, 0.05, 256))
+    facts = FileFacts("images", width=16, height=16, channels=1)
+    files = {
+        str(i): Examined(facts, (1, 8, 8), 4, 0.0, page.astype(np.float32))
+        for i, page in enumerate(pages)
+    }
+    assert look_alikes(list(files), files) == [("3", "12")]

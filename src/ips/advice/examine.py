@@ -22,6 +22,8 @@ from ips.training.data import open_source
 _SAMPLE = 48  # patches, to estimate the share of blank ones
 _LOOK = 16  # side of the thumbnail that images are compared by
 _ALIKE, _CONTRAST = 2.0, 8.0  # grey levels
+_UNLIKE_OTHERS = 0.15  # distance of two images by their distance from the mean image
+_ENOUGH = 10  # images for a mean
 _MOST_COMPARED = 5000
 _WILDLY = 16  # area by the usual area
 
@@ -129,10 +131,12 @@ def look_alikes(names: Sequence[str], files: Mapping[str, Examined]) -> list[tup
     if not 1 < len(known) <= _MOST_COMPARED:
         return []
     looks = np.stack([look for _, look in known])
+    # Pages of text are all alike: two are the same only if they share what sets them apart.
+    common = looks.mean(axis=0) if len(looks) >= _ENOUGH else np.zeros(looks.shape[1])
+    distance = np.abs(looks - common).mean(axis=1)
     pairs = []
     for i in range(len(known) - 1):
         difference = np.abs(looks[i + 1 :] - looks[i]).mean(axis=1)
-        pairs += [
-            (known[i][0], known[i + 1 + int(j)][0]) for j in np.flatnonzero(difference < _ALIKE)
-        ]
+        same = difference < np.minimum(_ALIKE, _UNLIKE_OTHERS * distance[i + 1 :])
+        pairs += [(known[i][0], known[i + 1 + int(j)][0]) for j in np.flatnonzero(same)]
     return pairs
