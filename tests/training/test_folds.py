@@ -21,6 +21,7 @@ from ips.errors import ConfigError, DataError, RunError
 from ips.predictor import Ensemble
 from ips.training import build_data
 from ips.training.folds import fold_configs
+from tests.command import Outcome
 
 PATIENTS = 9
 
@@ -169,5 +170,8 @@ def test_an_interrupted_cross_validation_ends_with_the_same_summary(
     with pytest.raises(KeyboardInterrupt):
         api.train_folds(table, run=resumed, folds=2, on_fold=stop_at(2))
     assert not (resumed / "summary.json").exists()
-    api.train_folds(table, run=resumed, folds=2, resume=True)
+    outcome = Outcome("train", table, "--run", resumed, "--folds", "2", "--resume")
+    assert outcome.code == 0, outcome.err
     assert files_of(resumed) == files_of(whole)
+    assert "mean of 2 folds" in outcome.out
+    assert "fold-2 (2 of 2)" in outcome.err

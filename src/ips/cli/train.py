@@ -80,19 +80,18 @@ def evaluate(run: RunFolder) -> None:
 def _print_folds(scores: Mapping[str, FoldScores], run: Path) -> None:
     rows = []
     for task, result in scores.items():
-        spread = "undefined"
+        mean = "undefined"
         if result.mean is not None:
-            spread = f"{result.mean:.3f} ± {result.deviation or 0:.3f}"
-        for number, score in enumerate(result.out_of_fold.scores):
-            name = ["", ""] if number else [task, spread]
-            rows.append(
-                [*name, score.name, *_cells(score), *_cells(result.test.scores[number])[:2]]
-            )
-    columns = ["task", "mean of folds", "metric", "out of fold", "95 % interval", "majority answer"]
-    print_table([*columns, "test, all models", "95 % interval"], rows)
+            mean = f"{result.mean:.3f} ± {result.deviation or 0:.3f}"
+        name = result.out_of_fold.scores[0].name
+        rows.append([task, f"{name}, mean of {len(result.folds)} folds", mean, "", ""])
+        for images, found in (("out of fold", result.out_of_fold), ("test", result.test)):
+            rows += [["", f"{score.name}, {images}", *_cells(score)] for score in found.scores]
+    print_table(["task", "metric, images", "score", "95 % interval", "majority"], rows)
     for task, result in scores.items():
         if result.out_of_fold.verdict is not None:
-            print_message(f"{task}: {result.out_of_fold.verdict}")
+            print_message(f"{task}, out of fold: {result.out_of_fold.verdict}")
+    print_message("out of fold: each image by the model that never saw it; test: by all models")
     print_message(f"{run}: summary.json, out_of_fold.csv, predictions.csv, fold-1/ …")
 
 
