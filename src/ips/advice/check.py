@@ -18,13 +18,14 @@ from ips.advice.propose import duration
 from ips.config import Config, TableConfig, TaskConfig
 from ips.data.labels import CheckedLabels, check_labels, similar_labels
 from ips.data.split import Split
-from ips.data.table import NO_GROUP, Row, ScannedTable, scan_table
+from ips.data.table import NO_GROUP, Row
 from ips.errors import DataError, IPSError
 from ips.tasks import build_tasks
 from ips.training.checks import check_files, each_file, missing_classes
 from ips.training.data import build_data, file_name, split_rows
 from ips.training.leaks import divided_names, equal_images
 from ips.training.model import resolve
+from ips.training.skipping import scan
 
 _FEW_IMAGES = 30  # for training
 _FEW_OF_CLASS = 10
@@ -37,7 +38,7 @@ def check_config(config: Config, progress: Progress) -> Report:
     if not isinstance(config.data, TableConfig):
         return _check_built(config, report, progress)
     try:
-        scanned = _scan(config, config.data)
+        scanned = scan(config, config.data)
     except DataError as error:  # not the table that the config describes
         report.add("error", error)
         return report
@@ -77,17 +78,6 @@ def _check_built(config: Config, report: Report, progress: Progress) -> Report:
         return report
     report.facts["images"] = f"{len(data.train)} to train, {len(data.test)} to test"
     return report
-
-
-def _scan(config: Config, data: TableConfig) -> ScannedTable:
-    return scan_table(
-        data.csv,
-        root=data.root,
-        path=data.path,
-        tasks=list(config.tasks),
-        group=data.group,
-        exclude=data.exclude,
-    )
 
 
 def _examine(

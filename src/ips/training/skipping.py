@@ -6,7 +6,7 @@ from rich.progress import Progress
 
 from ips.config import Config, TableConfig
 from ips.config_io import parse_saved_config, read_yaml
-from ips.data.table import scan_table, write_csv
+from ips.data.table import ScannedTable, scan_table, write_csv
 from ips.errors import ConfigError, DataError, IPSError
 from ips.training.checks import each_file, usable
 from ips.training.data import file_name, open_source
@@ -41,9 +41,9 @@ def skip_bad_files(config: Config, folder: RunFolder, progress: Progress) -> Con
     return _excluding(config, [*config.data.exclude, *found])
 
 
-def bad_files(config: Config, data: TableConfig, progress: Progress) -> dict[str, str]:
-    """Name of each file of a table that is missing or cannot be used, and the reason."""
-    scanned = scan_table(
+def scan(config: Config, data: TableConfig) -> ScannedTable:
+    """Read the table of a config, with all mistakes in it."""
+    return scan_table(
         data.csv,
         root=data.root,
         path=data.path,
@@ -51,6 +51,11 @@ def bad_files(config: Config, data: TableConfig, progress: Progress) -> dict[str
         group=data.group,
         exclude=data.exclude,
     )
+
+
+def bad_files(config: Config, data: TableConfig, progress: Progress) -> dict[str, str]:
+    """Name of each file of a table that is missing or cannot be used, and the reason."""
+    scanned = scan(config, data)
     if scanned.errors:
         raise scanned.errors[0]
     root = data.root or data.csv.parent
