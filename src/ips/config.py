@@ -142,7 +142,9 @@ class PatchesConfig(_Section):
     stride: int | None = _key(
         None, "Distance between patches in pixels; null for size; method dps has its own", ge=1
     )
-    edge: Literal["drop", "pad"] = _key("drop", "Patches that cross the image border: drop or pad")
+    edge: Literal["drop", "pad", "fit"] = _key(
+        "drop", "Patches across the image border: drop, pad with background, or fit inside"
+    )
     level: int | None = _key(None, "Pyramid level to read; null for the finest", ge=0)
     mpp: float | None = _key(None, "Micrometres per pixel to read at, instead of a level", gt=0)
     magnification: float | None = _key(None, "Magnification to read at, instead of a level", gt=0)

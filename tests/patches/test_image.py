@@ -67,7 +67,7 @@ def naive(pixels: Pixels, x: int, y: int, side: int, background: int = 0) -> tor
 @pytest.mark.parametrize("kind", KINDS)
 class TestEveryKind:
     @pytest.mark.parametrize(("side", "stride"), [(32, None), (40, 25), (30, 50), (120, 1), (1, 7)])
-    @pytest.mark.parametrize("edge", ["drop", "pad"])
+    @pytest.mark.parametrize("edge", ["drop", "pad", "fit"])
     def test_patches_are_naive_crops(
         self, tmp_path: Path, picture: Pixels, kind: str, side: int, stride: int | None, edge: Any
     ) -> None:
@@ -77,7 +77,7 @@ class TestEveryKind:
         assert patches.extent == side
         assert patches.shape == (3, side, side)
         step = stride or side
-        assert (patches.coords % step == 0).all()
+        assert (patches.coords % step == 0).all() or edge == "fit"
         wanted = np.random.default_rng(0).permutation(len(patches))[:40]
         read = patches.read(wanted)
         assert read.dtype == torch.uint8
@@ -120,7 +120,7 @@ class TestEveryKind:
 
 
 @pytest.mark.parametrize("kind", ["tiled", "slide"])
-@pytest.mark.parametrize("edge", ["drop", "pad"])
+@pytest.mark.parametrize("edge", ["drop", "pad", "fit"])
 @pytest.mark.parametrize("asked", [{"level": 1}, {"mpp": 1.0}, {"mpp": 1.01}])
 def test_level_and_its_mpp(
     tmp_path: Path, picture: Pixels, kind: str, edge: Any, asked: dict[str, Any]

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ips.errors import PatchError
-from ips.patches import Grid
+from ips.patches import Edge, Grid
 
 sides = st.integers(1, 40)
 steps = st.integers(1, 12)
@@ -58,10 +58,21 @@ def test_padding_the_edge_is_naive_enumeration(
 
 
 @given(width=sides, height=sides, patch=steps, stride=steps)
-def test_padding_covers_every_pixel(width: int, height: int, patch: int, stride: int) -> None:
+def test_fitting_moves_the_last_patches_into_the_image(
+    width: int, height: int, patch: int, stride: int
+) -> None:
+    padded = Grid(width, height, patch=patch, stride=stride, edge="pad").coords
+    last = max(width - patch, 0), max(height - patch, 0)
+    fitted = Grid(width, height, patch=patch, stride=stride, edge="fit").coords
+    assert fitted.tolist() == [[min(x, last[0]), min(y, last[1])] for x, y in padded.tolist()]
+
+
+@pytest.mark.parametrize("edge", ["pad", "fit"])
+@given(width=sides, height=sides, patch=steps, stride=steps)
+def test_no_pixel_is_left_out(edge: Edge, width: int, height: int, patch: int, stride: int) -> None:
     assume(stride <= patch)
     seen = np.zeros((height, width), dtype=bool)
-    for x, y in Grid(width, height, patch=patch, stride=stride, edge="pad").coords:
+    for x, y in Grid(width, height, patch=patch, stride=stride, edge=edge).coords:
         seen[y : y + patch, x : x + patch] = True
     assert seen.all()
 

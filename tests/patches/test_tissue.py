@@ -90,7 +90,7 @@ def test_grey_images_have_a_threshold() -> None:
     assert found.threshold == threshold_otsu(pixels)
 
 
-@pytest.mark.parametrize("edge", ["drop", "pad"])
+@pytest.mark.parametrize("edge", ["drop", "pad", "fit"])
 @pytest.mark.parametrize(("size", "stride"), [(32, 32), (50, 20), (20, 33), (300, 300)])
 def test_kept_patches_match_a_naive_count(size: int, stride: int, edge: Any) -> None:
     pixels = slide()

@@ -207,7 +207,7 @@ def _patches(found: Survey, grid: _Grid) -> list[Choice]:
     across = f"about {max(round(read / grid.size), 1)} across the shorter side of {read} px"
     choices = [
         Choice(("patches", "size"), grid.size, f"pixels; {across}. Give --object PX for others"),
-        Choice(("patches", "edge"), "pad", "every pixel is looked at"),
+        Choice(("patches", "edge"), "fit", "every pixel is looked at, nothing is padded"),
     ]
     if grid.stride != grid.size:
         reason = "patches overlap, so that few objects are cut"

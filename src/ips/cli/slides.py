@@ -40,8 +40,8 @@ def tissue(
         ),
     ] = None,
     edge: Annotated[
-        Literal["drop", "pad"],
-        Option(help="Patches that cross the slide's border: drop, or pad with background"),
+        Literal["drop", "pad", "fit"],
+        Option(help="Patches across the slide's border: drop, pad with background, or fit inside"),
     ] = "drop",
     skip_errors: options.SkipErrors = False,
 ) -> None:

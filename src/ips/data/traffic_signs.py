@@ -140,7 +140,7 @@ class TrafficSigns(SeededDataset[tuple[ImagePatches, dict[str, Tensor]]]):
         split: Set1 is for training and validation, Set2 for testing.
         patch_size: side of a patch in pixels of the resized image; 100 in the paper.
         stride: distance between patches in pixels; 100 in the paper.
-        edge: whether to drop or pad patches that cross the border of the image.
+        edge: whether to drop, pad or fit patches that cross the border of the image.
         seed: random seed of the augmentation and of the choice of validation images.
         augment: whether to jitter the colours and shift the image, differently in each epoch.
         exclude: file names of images to leave out. The paper left out one image, which shows the

@@ -22,7 +22,7 @@ from ips.images.colour import channel_count, to_channels
 from ips.patches.source import Coords, Indices, Part, PatchSource, as_index
 from ips.patches.thumbnail import shrink_image
 
-Edge = Literal["drop", "pad"]
+Edge = Literal["drop", "pad", "fit"]
 
 _MAX_SIDE = 2**20  # of a patch, and of the distance between two
 _MAX_PATCHES = 2**28  # 4 GB of coordinates
@@ -33,12 +33,15 @@ class Grid:
     """Square patches of ``patch`` pixels every ``stride`` pixels over ``width`` x ``height``.
 
     Patches are numbered row by row from the top left. ``drop`` keeps only patches inside the image;
-    ``pad`` adds the last row and column so that every pixel is covered.
+    ``pad`` adds a last row and column so that every pixel is covered; ``fit`` adds them too, moved
+    back so that they end with the image.
 
     >>> Grid(1500, 1500, patch=50, stride=25).shape  # the paper's N = 3,481
     (59, 59)
     >>> Grid(120, 50, patch=50, stride=50, edge="pad").coords.tolist()
     [[0, 0], [50, 0], [100, 0]]
+    >>> Grid(120, 50, patch=50, stride=50, edge="fit").coords.tolist()
+    [[0, 0], [50, 0], [70, 0]]
     """
 
     width: int
@@ -81,11 +84,19 @@ class Grid:
         return rows * columns
 
     @cached_property
+    def lines(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Left edges of the columns and upper edges of the rows."""
+        return self._line(self.width), self._line(self.height)
+
+    def _line(self, side: int) -> npt.NDArray[np.int64]:
+        line = np.arange(self._count(side), dtype=np.int64) * self.stride
+        return np.minimum(line, max(side - self.patch, 0)) if self.edge == "fit" else line
+
+    @cached_property
     def coords(self) -> npt.NDArray[np.int64]:
         """Top-left corners, ``(N, 2)`` as x, y."""
-        rows, columns = self.shape
-        y, x = np.divmod(np.arange(rows * columns, dtype=np.int64), columns)
-        return np.stack([x, y], axis=1) * self.stride  # (N, 2)
+        x, y = np.meshgrid(*self.lines)  # (rows, columns) each
+        return np.stack([x.ravel(), y.ravel()], axis=1)  # (N, 2)
 
 
 class ImagePatches(PatchSource):
@@ -96,7 +107,8 @@ class ImagePatches(PatchSource):
         patch_size: side of a patch in pixels at the reading resolution.
         stride: distance between patches in the same pixels, ``patch_size`` by default.
         downsample: level-0 pixels per pixel of a patch, from :func:`ips.images.downsample_for`.
-        edge: ``drop`` patches that leave the image, or ``pad`` them with background.
+        edge: ``drop`` patches that leave the image, ``pad`` them with background, or ``fit`` them
+            in by moving them back.
         channels: ``rgb`` or ``grey`` to convert patches of other images, ``as-is`` to leave them.
     """
 

@@ -47,7 +47,8 @@ def open_patches(
         mpp: micrometres per pixel to read at, instead of ``level``.
         magnification: magnification to read at, such as 20, instead of ``level``.
         scale: part of the full resolution to read at, such as 0.5, instead of ``level``.
-        edge: ``drop`` patches that leave the image, or ``pad`` them with background.
+        edge: ``drop`` patches that leave the image, ``pad`` them with background, or ``fit`` them
+            in by moving them back.
         channels: ``rgb`` or ``grey`` to convert patches of other images, ``as-is`` to leave them.
         white: value of more than 8 bits that becomes 255, see `ips.images.open_image`; an open
             image has its own.

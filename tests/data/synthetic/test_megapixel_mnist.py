@@ -206,7 +206,7 @@ def naive_patches(scene: ScenePatches) -> np.ndarray:
 @given(data=st.data())
 def test_patches_equal_naive_crops(data: st.DataObject) -> None:
     width, height = data.draw(st.integers(28, 150)), data.draw(st.integers(28, 150))
-    edge: Edge = data.draw(st.sampled_from(["drop", "pad"]))
+    edge: Edge = data.draw(st.sampled_from(["drop", "pad", "fit"]))
     largest = min(width, height) if edge == "drop" else 170
     patch, stride = data.draw(st.integers(1, largest)), data.draw(st.integers(5, 80))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))

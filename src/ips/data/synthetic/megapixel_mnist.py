@@ -98,7 +98,7 @@ class MegapixelMNIST(SceneDataset):
         noise_style: ``lines`` as published, or ``strokes``, which are harder to tell from digits.
         patch_size: side of a patch in pixels; 50 in the paper.
         stride: distance between patches; 50 in the paper, 25 for overlapping patches.
-        edge: whether to drop or pad patches that cross the border of the image.
+        edge: whether to drop, pad or fit patches that cross the border of the image.
         digits: the digits, or a folder with MNIST's IDX files; 5,000 embedded ones by default.
         fresh: whether the images change from epoch to epoch.
     """

@@ -74,8 +74,9 @@ class ScenePatches(PatchSource):
         before = np.cumsum(count) - count
         cell = cells[np.arange(len(slot)) + (first - before)[slot]]
 
-        row, column = np.divmod(index[slot], self.grid.shape[1])
-        corner = np.stack([column, row], axis=1) * self.grid.stride
+        x, y = self.grid.lines
+        row, column = np.divmod(index[slot], len(x))
+        corner = np.stack([x[column], y[row]], axis=1)
         at = self.places[cell] - corner  # negative if the cell begins before the patch
         start, stop = np.maximum(at, 0), np.minimum(at + c, p)
         pastes = np.column_stack([slot, cell, start, stop, start - at, stop - at])
@@ -100,12 +101,13 @@ class ScenePatches(PatchSource):
     @cached_property
     def _overlaps(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Pairs of patches and cells that overlap, sorted by patch, then in drawing order."""
-        p, stride, c = self.grid.patch, self.grid.stride, self.cells.shape[-1]
-        rows, columns = self.grid.shape
-        first = np.maximum(-((p - 1 - self.places) // stride), 0)  # (n, 2) column, row
-        last = np.minimum((self.places + c - 1) // stride, np.array([columns, rows]) - 1)
-        reach = (p + c - 1) // stride + 1  # most patches along an axis that a cell overlaps
-        line = first[:, :, None] + np.arange(reach)  # (n, 2, reach)
+        p, c = self.grid.patch, self.cells.shape[-1]
+        columns = self.grid.shape[1]
+        axes = list(zip(self.grid.lines, self.places.T, strict=True))
+        first = np.stack([np.searchsorted(line, at - p, "right") for line, at in axes], axis=1)
+        last = np.stack([np.searchsorted(line, at + c, "left") - 1 for line, at in axes], axis=1)
+        reach = int((last - first).max(initial=0)) + 1  # most patches that a cell overlaps
+        line = first[:, :, None] + np.arange(reach)  # (n, 2, reach), column and row
         inside = line <= last[:, :, None]
         cell, i, j = np.nonzero(inside[:, 1, :, None] & inside[:, 0, None, :])
         patch = line[cell, 1, i] * columns + line[cell, 0, j]
