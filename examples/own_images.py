@@ -1,8 +1,9 @@
-"""Three folders of images such as people have them, to try `ips init` on.
+"""Four folders of images such as people have them, to try `ips init` on.
 
     python examples/own_images.py documents /tmp/letters         # drawn: scanned letters
     python examples/own_images.py slides /tmp/biopsies           # drawn: slides of patients
     python examples/own_images.py photographs /tmp/roads --gtsdb GTSDB    # real: road photographs
+    python examples/own_images.py limits /tmp/limits --gtsdb GTSDB        # the same, another label
 
 - **documents**: 160 scanned letters of 1,240 x 1,754 px, in a folder for each label. Half of them
   are signed; the others have a stamp, a sketch or a crossed-out line instead.
@@ -11,6 +12,8 @@
 - **photographs**: photographs 00000 to 00599 of the German Traffic Sign Detection Benchmark, and a
   CSV of the drive each was taken on and whether it shows a round blue sign, which a sixth of them
   do. A few files are stored in other ways: grey, palette, CMYK, transparent, 16 bits, rotated.
+- **limits**: the same photographs as they are, and a CSV of the speed limit that each shows, one of
+  eight; two thirds show none.
 
 Then, with nothing to edit:
 
@@ -24,6 +27,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import shutil
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +46,7 @@ TEXT = (
 )
 PAPER = (1240, 1754)  # A4 at 150 dpi
 BLUE_ROUND = range(33, 41)  # class numbers of the benchmark: mandatory directions
+LIMITS = {0: "20", 1: "30", 2: "50", 3: "60", 4: "70", 5: "80", 7: "100", 8: "120"}
 DRIVE = 10  # photographs with neighbouring numbers often show the same street
 
 
@@ -135,10 +140,7 @@ def slides(folder: Path, count: int, seed: int) -> None:
 
 def photographs(folder: Path, gtsdb: Path, count: int) -> None:
     """Copy photographs with labels of our own, a few of them stored in other ways."""
-    blue: dict[str, bool] = defaultdict(bool)
-    for line in (gtsdb / "gt.txt").read_text().splitlines():
-        name, *_, kind = line.split(";")
-        blue[Path(name).stem] |= int(kind) in BLUE_ROUND
+    signs = read_signs(gtsdb)
     folder.mkdir(parents=True, exist_ok=True)
     odd = dict(zip(range(7, count, max(1, count // len(ODD))), ODD, strict=False))
     rows = []
@@ -146,9 +148,31 @@ def photographs(folder: Path, gtsdb: Path, count: int) -> None:
         stem = f"{number:05d}"
         with Image.open(gtsdb / f"{stem}.jpg") as photograph:
             name = odd.get(number, as_jpeg)(photograph.convert("RGB"), folder / stem)
-        verdict = "blue sign" if blue[stem] else "none"
+        verdict = "blue sign" if signs[stem] & set(BLUE_ROUND) else "none"
         rows.append({"filename": name, "drive": f"d{number // DRIVE:02d}", "verdict": verdict})
     write_table(folder / "roads.csv", rows)
+
+
+def limits(folder: Path, gtsdb: Path, count: int) -> None:
+    """Copy photographs, and label them with the speed limit that they show."""
+    signs = read_signs(gtsdb)
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for number in range(count):
+        stem = f"{number:05d}"
+        shutil.copy(gtsdb / f"{stem}.jpg", folder)
+        shown = [LIMITS[kind] for kind in sorted(signs[stem]) if kind in LIMITS]
+        rows.append({"filename": f"{stem}.jpg", "limit": shown[0] if shown else "none"})
+    write_table(folder / "limits.csv", rows)
+
+
+def read_signs(gtsdb: Path) -> dict[str, set[int]]:
+    """Class numbers of the signs in each photograph, by the stem of its name."""
+    signs: dict[str, set[int]] = defaultdict(set)
+    for line in (gtsdb / "gt.txt").read_text().splitlines():
+        name, *_, kind = line.split(";")
+        signs[Path(name).stem].add(int(kind))
+    return signs
 
 
 def as_jpeg(image: Image.Image, path: Path) -> str:
@@ -218,7 +242,7 @@ def write_table(path: Path, rows: list[dict[str, str]]) -> None:
 def main() -> None:
     """Make one of the folders."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kind", choices=["documents", "slides", "photographs"])
+    parser.add_argument("kind", choices=["documents", "slides", "photographs", "limits"])
     parser.add_argument("folder", type=Path, help="where the images are written to")
     parser.add_argument("--count", type=int, help="number of images, if you want fewer")
     parser.add_argument("--seed", type=int, default=0)
@@ -229,9 +253,10 @@ def main() -> None:
     elif options.kind == "slides":
         slides(options.folder, options.count or 90, options.seed)
     elif options.gtsdb is None:
-        parser.error("photographs needs --gtsdb FOLDER, which has gt.txt and the images")
+        parser.error(f"{options.kind} needs --gtsdb FOLDER, which has gt.txt and the images")
     else:
-        photographs(options.folder, options.gtsdb, options.count or 600)
+        make = photographs if options.kind == "photographs" else limits
+        make(options.folder, options.gtsdb, options.count or 600)
 
 
 if __name__ == "__main__":
