@@ -118,6 +118,23 @@ class TestTables:
         assert data.settings is None
         assert "there is no test image, so those for validation are the test images" in data.notes
 
+    def test_images_that_share_a_name_stay_together(self, tmp_path: Path) -> None:
+        for number in range(24):
+            draw(tmp_path / f"{number}.png", seed=number)
+        rows = [f"{n}.png,{'no' if n % 3 else 'yes'},s{n // 2},{n % 5}" for n in range(24)]
+        table = write_table(tmp_path / "streets.csv", ["file,sign,street,hour", *rows])
+        data = find(table, labels=["sign"])
+        assert [row.group for row in data.rows][:4] == ["s0", "s0", "s1", "s1"]
+        assert data.notes == [
+            "images of one street stay together; give --group none if they need not"
+        ]
+        assert find(table, labels=["sign"], group="none").rows[0].group is None
+        twice = [f"{row},t{n // 2}" for n, row in enumerate(rows)]
+        write_table(table, ["file,sign,street,hour,trip", *twice])
+        data = find(table, labels=["sign"])
+        assert data.rows[0].group is None
+        assert "images share street and trip" in data.notes[0]
+
     def test_the_coarser_of_two_group_columns(self, photos: Path) -> None:
         lines = photos.read_text().splitlines()
         marked = [f"{line},c{n}" for n, line in enumerate(lines[1:])]

@@ -20,6 +20,7 @@ _SPLITS = ("split", "set", "subset", "partition", "phase", "dataset")
 #: Further words for a split, beside those that `read_table` accepts.
 OTHER_SPLIT_WORDS = {"training": "train", "valid": "val", "dev": "val", "testing": "test"}
 
+_FEWEST_GROUPS = 10  # fewer may be cameras or laboratories, which cannot be divided into splits
 _MAX_CLASSES = 50
 _MAX_NUMBERS = 20  # more different numbers are a measurement, such as an age
 _SEPARATOR = re.compile(r"[;|]")
@@ -64,6 +65,18 @@ def group_column(
             "together: give one with --group"
         )
     return None
+
+
+def repeating_columns(columns: Sequence[str], rows: Sequence[Cells]) -> list[str]:
+    """Columns of names that several images share, such as the street they were taken in."""
+    found = []
+    for column in columns:
+        cells = [row[column] for row in rows]
+        names = set(cells)
+        filled = "" not in names and not all(_is_number(name) for name in names)
+        if filled and _FEWEST_GROUPS <= len(names) <= len(cells) / 2:
+            found.append(column)
+    return found
 
 
 def _contains(rows: Sequence[Cells], outer: str, inner: str) -> bool:

@@ -5,7 +5,6 @@ Letters: B images of a batch, N patches of an image, M kept.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -86,7 +85,7 @@ def _measure(config: Config, source: PatchSource) -> Cost:
     read = _seconds(lambda: source.read(some)) / count
     memory = MemoryPatches(patches, name=source.name)
     net.forward_eval([memory], load="eager")  # folds the encoder
-    score = _seconds(lambda: net.forward_eval([memory], load="eager"), times=_TIMES) / count
+    score = _quickest(lambda: net.forward_eval([memory], load="eager")) / count
     learn, saved = _learn(net, patches[: min(_LEARNT, config.select.keep or _LEARNT)])
     weights = sum(weight.numel() for weight in net.parameters())
     return Cost(
@@ -119,23 +118,37 @@ def _learn(net: Net, patches: Tensor) -> tuple[float, int]:
 
     net.train()
     step()
-    seconds = _seconds(step, times=_TIMES)
+    seconds = _quickest(step)
     weights = sum(weight.untyped_storage().nbytes() for weight in net.parameters())
     count = len(images) * len(patches)
     return seconds / count, max(sum(held.values()) - weights, 0) // count
 
 
-def _seconds(run: Callable[[], object], *, times: int = 1) -> float:
-    """The shortest time of several runs; that of the processor, if other programs use it, too."""
-    shortest = math.inf
-    for _ in range(times):
-        start, busy = perf_counter(), process_time()
-        run()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-            busy = -math.inf  # the processor waits
-        shortest = min(shortest, perf_counter() - start, process_time() - busy)
-    return shortest
+def _quickest(run: Callable[[], object]) -> float:
+    """The shortest time of several runs, with all threads and with one.
+
+    If other programs use the processors, too, threads that wait for one another are several times
+    slower than a single one.
+    """
+    threads = torch.get_num_threads()
+    seconds = []
+    try:
+        for count in {threads, 1}:
+            torch.set_num_threads(count)
+            seconds += [_seconds(run) for _ in range(_TIMES)]
+    finally:
+        torch.set_num_threads(threads)
+    return min(seconds)
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    """The time of a run; that of the processor, if other programs use it, too."""
+    start, busy = perf_counter(), process_time()
+    run()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        return perf_counter() - start  # the processor waits
+    return min(perf_counter() - start, process_time() - busy)
 
 
 def available_bytes() -> int | None:

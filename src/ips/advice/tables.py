@@ -15,6 +15,7 @@ from ips.advice.columns import (
     group_column,
     label_columns,
     path_order,
+    repeating_columns,
     split_column,
     split_word,
 )
@@ -63,6 +64,7 @@ class _Columns:
     split: str | None
     labels: list[str]
     clam: Path | None
+    notes: list[str]
 
 
 def from_table(table: Path, hints: Hints, ask: Ask | None) -> FoundData:
@@ -76,7 +78,7 @@ def from_table(table: Path, hints: Hints, ask: Ask | None) -> FoundData:
         notes.append(f"{slides.name} names the slides of each patient of {table.name}")
     index = FileIndex(hints.images or table.parent)
     names = _name_columns(table, columns, rows, index, hints, ask)
-    notes += [f"the split is that of {names.clam}"] if names.clam else []
+    notes += names.notes
     files = [index.find(row[names.path]) for row in rows]
     if (missing := files.count(None)) > len(files) / 2:
         raise DataError(
@@ -135,7 +137,16 @@ def _name_columns(
     split = None if clam else split_column(others, rows)
     taken = (group, split)
     labels = label_columns(table, others, rows, given=hints.labels, taken=taken, ask=ask)
-    return _Columns(path, group, split, labels, clam)
+    notes = [f"the split is that of {clam}"] if clam else []
+    if group is None and hints.group is None and not clam and not split:
+        alike = repeating_columns([column for column in others if column not in labels], rows)
+        if len(alike) == 1:
+            group = alike[0]
+            notes.append(f"images of one {group} stay together; give --group none if they need not")
+        elif alike:
+            names = " and ".join(alike)
+            notes.append(f"images share {names}: if such images are alike, give one with --group")
+    return _Columns(path, group, split, labels, clam, notes)
 
 
 def _labelled(
