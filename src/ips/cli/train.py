@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
@@ -43,38 +43,32 @@ def train(
     """Train a model, evaluate it on held-out images, and draw its attention maps."""
     keep_freed_memory()
     folder = run or Path("runs") / Path(recipe).stem
+    options: dict[str, Any] = {
+        "scale": scale,
+        "settings": settings or [],
+        "run": folder,
+        "resume": resume,
+        "skip_errors": skip_errors,
+        "console": err,
+    }
     with hints(f"run the same command with --resume to continue (run folder {folder})"):
-        if folds is not None:
+        if folds is None:
+            api.train(recipe, **options, on_scores=_print_scores)
+        else:
             scores = api.train_folds(
-                recipe,
-                scale=scale,
-                settings=settings or [],
-                run=folder,
-                folds=folds,
-                repeats=repeats,
-                resume=resume,
-                skip_errors=skip_errors,
-                console=err,
-                on_fold=lambda name, number, count: print_message(f"{name} ({number} of {count})"),
+                recipe, **options, folds=folds, repeats=repeats, on_fold=_print_fold
             )
             _print_folds(scores, folder)
-            return
-        api.train(
-            recipe,
-            scale=scale,
-            settings=settings or [],
-            run=folder,
-            resume=resume,
-            skip_errors=skip_errors,
-            console=err,
-            on_scores=_print_scores,
-        )
 
 
 @app.command()
 def evaluate(run: RunFolder) -> None:
     """Score a trained model on its held-out images."""
     _print_scores(api.evaluate(run, console=err))
+
+
+def _print_fold(name: str, number: int, count: int) -> None:
+    print_message(f"{name} ({number} of {count})")
 
 
 def _print_folds(scores: Mapping[str, FoldScores], run: Path) -> None:
