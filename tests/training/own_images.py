@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import h5py
 import numpy as np
 import tifffile
 from PIL import Image
+
+
+def save_noise(path: Path, *, seed: int, height: int = 40, width: int = 48) -> None:
+    """Write a picture of noise."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
 
 
 def photographs(folder: Path, *, count: int = 12, every: int = 2, side: int = 40) -> Path:
@@ -43,6 +50,12 @@ def features(folder: Path, *, count: int = 12, task: str = "grade", every: int =
             file["coords"] = np.arange(2 * (5 + number), dtype=np.int32).reshape(-1, 2)
     labels = [str(int(i % every == 0)) for i in range(count)]
     return _table(folder, [f"{i}.h5" for i in range(count)], labels, task=task)
+
+
+def add_column(table: Path, name: str, values: Iterable[str]) -> None:
+    """Add a column to a table, with a value for each row."""
+    lines = zip(table.read_text().splitlines(), [name, *values], strict=True)
+    table.write_text("\n".join(f"{line},{value}" for line, value in lines))
 
 
 def _table(folder: Path, names: list[str], labels: list[str], *, task: str = "grade") -> Path:

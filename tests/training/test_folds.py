@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from PIL import Image
 
 import ips
 from ips import api
@@ -22,6 +21,8 @@ from ips.predictor import Ensemble
 from ips.training import build_data
 from ips.training.folds import fold_configs
 from tests.command import Outcome
+from tests.training.own_images import save_noise
+from tests.training.tiny import own_values
 
 PATIENTS = 9
 
@@ -32,20 +33,11 @@ def table(tmp_path: Path) -> Path:
     lines = ["path,grade,patient,split"]
     for number in range(2 * PATIENTS):
         patient = number // 2
-        pixels = np.random.default_rng(number).integers(0, 256, (40, 48, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+        save_noise(tmp_path / f"{number}.png", seed=number)
         split = "test" if patient > 5 else "validation" if patient == 5 else "train"
         lines.append(f"{number}.png,{'high' if patient % 2 else 'low'},p{patient},{split}")
     (tmp_path / "labels.csv").write_text("\n".join(lines))
-    values = {
-        "data": {"kind": "table", "csv": str(tmp_path / "labels.csv")},
-        "patches": {"size": 16},
-        "encoder": {"name": "thin-resnet", "stages": 1, "width": 8},
-        "select": {"keep": 3, "chunk": 4, "load": "lazy"},
-        "aggregate": {"heads": 2},
-        "train": {"epochs": 1, "batch": 4, "warmup": 0},
-        "tasks": {"grade": {"kind": "multiclass", "classes": 2}},
-    }
+    values = own_values(tmp_path / "labels.csv", train={"epochs": 1, "batch": 4, "warmup": 0})
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(values))
     return path

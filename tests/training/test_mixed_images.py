@@ -22,23 +22,20 @@ from ips.errors import ConfigError, DataError
 from ips.patches.image import ImagePatches
 from ips.training import build_data, evaluate, train
 from ips.training.model import resolve
+from tests.training.tiny import own
 
 CONSOLE = Console(quiet=True)
 Values = npt.NDArray[Any]
 
 
 def config(csv: Path, **patches: object) -> Config:
-    values = {
-        "data": {"kind": "table", "csv": str(csv), "validation": 0},
-        "patches": {"size": 16, **patches},
-        "encoder": {"name": "thin-resnet", "stages": 1, "width": 8},
-        "select": {"keep": 3, "chunk": 4, "load": "lazy"},
-        "aggregate": {"heads": 2},
-        "augment": {"kind": "none"},
-        "train": {"epochs": 1, "batch": 4, "warmup": 0},
-        "tasks": {"grade": {"kind": "multiclass", "classes": 2}},
-    }
-    return parse_config(values, source="test")
+    return own(
+        csv,
+        data={"kind": "table", "csv": str(csv), "validation": 0},
+        patches={"size": 16, **patches},
+        augment={"kind": "none"},
+        train={"epochs": 1, "batch": 4, "warmup": 0},
+    )
 
 
 def drawn(height: int = 40, width: int = 56) -> Values:

@@ -12,7 +12,7 @@ from rich.console import Console
 from torch import Tensor
 
 from ips.config import Config
-from ips.config_io import parse_config, read_yaml
+from ips.config_io import read_yaml
 from ips.models import SelectingNet
 from ips.models.outputs import Output
 from ips.patches.view import ViewedPatches
@@ -21,22 +21,15 @@ from ips.training import build_data, build_model, resolve, train
 from ips.training.module import Batches, Learner
 from tests.training.own_images import photographs
 from tests.training.test_run import interrupt, metrics, weights
-from tests.training.tiny import tiny
+from tests.training.tiny import own, tiny
 
 CONSOLE = Console(quiet=True)
 
 
-def own(table: Path, **sections: object) -> Config:
-    values = {
-        "data": {"kind": "table", "csv": str(table)},
-        "patches": {"size": 16, "stride": 8},
-        "encoder": {"name": "thin-resnet", "stages": 1, "width": 8},
-        "select": {"keep": 3, "chunk": 4, "load": "lazy"},
-        "aggregate": {"heads": 2},
-        "train": {"epochs": 2, "batch": 4, "warmup": 0},
-        "tasks": {"grade": {"kind": "multiclass", "classes": 2}},
-    }
-    return parse_config(values | sections, source="test")
+def config_of(table: Path, **sections: object) -> Config:
+    settings = {"epochs": 2, "batch": 4, "warmup": 0}
+    changed = {"patches": {"size": 16, "stride": 8}, "train": settings} | sections
+    return own(table, **changed)
 
 
 def seeds(monkeypatch: pytest.MonkeyPatch, config: Config, run: Path) -> list[int]:
@@ -124,12 +117,12 @@ def test_the_encoder_may_learn_more_slowly(tmp_path: Path, monkeypatch: pytest.M
 def test_lopsided_classes_are_weighed_and_that_is_said(tmp_path: Path) -> None:
     table = photographs(tmp_path, count=30, every=5)
     shown = io.StringIO()
-    train(own(table), tmp_path / "run", console=Console(file=shown, width=200))
+    train(config_of(table), tmp_path / "run", console=Console(file=shown, width=200))
     words = "images of low, "
     line = next(line for line in shown.getvalue().splitlines() if words in line)
     assert line.endswith("rare classes count more in the loss (train.balance=weights)")
     assert read_yaml(tmp_path / "run/config.yaml")["train"]["balance"] == "weights"
-    plain = own(table, train={"epochs": 2, "batch": 4, "warmup": 0, "balance": "none"})
+    plain = config_of(table, train={"epochs": 2, "batch": 4, "warmup": 0, "balance": "none"})
     shown.truncate(0)
     train(plain, tmp_path / "plain", console=Console(file=shown, width=200))
     assert words not in shown.getvalue()
@@ -137,7 +130,7 @@ def test_lopsided_classes_are_weighed_and_that_is_said(tmp_path: Path) -> None:
 
 def test_sampling_draws_rare_classes_more_often(tmp_path: Path) -> None:
     table = photographs(tmp_path, count=60, every=6)
-    config = own(table, train={"batch": 4, "balance": "sampling"})
+    config = config_of(table, train={"batch": 4, "balance": "sampling"})
     data = build_data(config)
     batches = Batches(resolve(config, data), data)
 
@@ -158,7 +151,7 @@ def test_a_balanced_and_augmented_run_is_resumed_identically(
     table = photographs(tmp_path, count=20, every=5)
     for balance in ("weights", "sampling"):
         settings = {"epochs": 3, "batch": 4, "warmup": 0, "balance": balance, "smoothing": 0.1}
-        config = own(table, train=settings)
+        config = config_of(table, train=settings)
         whole = train(config, tmp_path / f"{balance}-whole", console=CONSOLE)
         cut = tmp_path / f"{balance}-cut"
         interrupt(monkeypatch, lambda: train(config, cut, console=CONSOLE), step=5)  # noqa: B023
@@ -172,11 +165,11 @@ def test_augmentation_is_the_same_however_images_are_loaded(tmp_path: Path) -> N
     found = []
     for load, workers in (("lazy", 0), ("eager", 0), ("eager", 1)):
         select = {"keep": 3, "chunk": 4, "load": load}
-        config = own(table, select=select, train=settings | {"workers": workers})
+        config = config_of(table, select=select, train=settings | {"workers": workers})
         found.append(weights(train(config, tmp_path / f"{load}{workers}", console=CONSOLE).net))
     assert torch.allclose(found[0], found[1], atol=1e-5)
     assert torch.equal(found[1], found[2])
-    plain = own(table, train=settings, augment={"kind": "none"})
+    plain = config_of(table, train=settings, augment={"kind": "none"})
     assert not torch.equal(found[0], weights(train(plain, tmp_path / "plain", console=CONSOLE).net))
 
 
@@ -203,12 +196,12 @@ def test_selection_and_learning_see_the_same_view_of_training_images_only(
 
     monkeypatch.setattr(SelectingNet, "_forward_train", learn)
     monkeypatch.setattr(SelectingNet, "_forward_eval", predict)
-    train(own(table), tmp_path / "run", console=CONSOLE)
+    train(config_of(table), tmp_path / "run", console=CONSOLE)
     assert viewed
     assert not any(viewed)
 
 
 def test_the_validation_loss_is_logged(tmp_path: Path) -> None:
     table = photographs(tmp_path)
-    train(own(table), tmp_path / "run", console=CONSOLE)
+    train(config_of(table), tmp_path / "run", console=CONSOLE)
     assert all(float(row["loss_validation"]) > 0 for row in metrics(tmp_path / "run"))

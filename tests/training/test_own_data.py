@@ -13,25 +13,13 @@ from PIL import Image
 from rich.console import Console
 
 import ips
-from ips.config import Config
-from ips.config_io import parse_config
 from ips.errors import ConfigError, DataError, ImageError, PatchError, RunError
 from ips.training import build_data, evaluate, train
+from tests.training import own_images
+from tests.training.own_images import add_column, save_noise
+from tests.training.tiny import own
 
 CONSOLE = Console(quiet=True)
-
-
-def config(csv: Path, **sections: object) -> Config:
-    values = {
-        "data": {"kind": "table", "csv": str(csv)},
-        "patches": {"size": 16},
-        "encoder": {"name": "thin-resnet", "stages": 1, "width": 8},
-        "select": {"keep": 3, "chunk": 4, "load": "lazy"},
-        "aggregate": {"heads": 2},
-        "train": {"epochs": 1, "batch": 2, "warmup": 0},
-        "tasks": {"grade": {"kind": "multiclass", "classes": 2}},
-    }
-    return parse_config(values | sections, source="test")
 
 
 @pytest.fixture
@@ -39,9 +27,7 @@ def pictures(tmp_path: Path) -> Path:
     """Eight pictures of different sizes, hence with different N, of two grades."""
     lines = ["path,grade"]
     for number in range(8):
-        size = (40 + 8 * number, 50, 3)
-        pixels = np.random.default_rng(number).integers(0, 256, size, dtype=np.uint8)
-        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+        save_noise(tmp_path / f"{number}.png", seed=number, height=40 + 8 * number, width=50)
         lines.append(f"{number}.png,{'high' if number % 2 else 'low'}")
     (tmp_path / "labels.csv").write_text("\n".join(lines))
     return tmp_path / "labels.csv"
@@ -49,20 +35,13 @@ def pictures(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def features(tmp_path: Path) -> Path:
-    lines = ["path,grade,split"]
-    for number in range(6):
-        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
-            rows = 5 + number
-            noise = np.random.default_rng(number)
-            file["features"] = noise.standard_normal((rows, 12)).astype(np.float32)
-            file["coords"] = np.arange(2 * rows, dtype=np.int32).reshape(rows, 2)
-        lines.append(f"{number}.h5,{number % 2},{'test' if number > 3 else 'train'}")
-    (tmp_path / "labels.csv").write_text("\n".join(lines))
-    return tmp_path / "labels.csv"
+    table = own_images.features(tmp_path, count=6)
+    add_column(table, "split", ["train"] * 4 + ["test"] * 2)
+    return table
 
 
 def test_pictures_of_any_size(pictures: Path, tmp_path: Path) -> None:
-    train(config(pictures), tmp_path / "run", console=CONSOLE)
+    train(own(pictures), tmp_path / "run", console=CONSOLE)
     result = evaluate(tmp_path / "run", console=CONSOLE)
     assert set(result.scores) == {"grade"}
     assert result.model.config.tasks["grade"].names == ["high", "low"]
@@ -74,7 +53,7 @@ def test_pictures_of_any_size(pictures: Path, tmp_path: Path) -> None:
 
 def test_stored_features(features: Path, tmp_path: Path) -> None:
     projector = {"name": "projector", "dim": 8}
-    train(config(features, encoder=projector), tmp_path / "run", console=CONSOLE)
+    train(own(features, encoder=projector), tmp_path / "run", console=CONSOLE)
     prediction = ips.load(tmp_path / "run").predict(tmp_path / "5.h5")
     assert prediction.patches == 10
     assert prediction.coords.tolist() == [[2 * i, 2 * i + 1] for i in prediction.indices.tolist()]
@@ -86,24 +65,24 @@ def test_features_of_different_width_are_refused(features: Path, tmp_path: Path)
         file["coords"] = np.zeros((4, 2), np.int32)
     projector = {"name": "projector", "dim": 8}
     with pytest.raises(PatchError, match=r"12 features per patch and 3\.h5 has 7"):
-        train(config(features, encoder=projector), tmp_path / "run", console=CONSOLE)
+        train(own(features, encoder=projector), tmp_path / "run", console=CONSOLE)
 
 
 def test_an_encoder_that_does_not_suit_the_data_is_refused(features: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="use projector for stored features"):
-        train(config(features), tmp_path / "run", console=CONSOLE)
+        train(own(features), tmp_path / "run", console=CONSOLE)
 
 
 def test_a_label_for_a_missing_file_is_refused(pictures: Path, tmp_path: Path) -> None:
     (tmp_path / "3.png").unlink()
     with pytest.raises(DataError, match=r"3\.png"):
-        train(config(pictures), tmp_path / "run", console=CONSOLE)
+        train(own(pictures), tmp_path / "run", console=CONSOLE)
 
 
 def test_a_split_column_needs_both_sides(features: Path, tmp_path: Path) -> None:
     features.write_text(features.read_text().replace("test", "train"))
     with pytest.raises(DataError, match="no row has 'test'"):
-        train(config(features), tmp_path / "run", console=CONSOLE)
+        train(own(features), tmp_path / "run", console=CONSOLE)
 
 
 def test_a_damaged_picture_is_one_sentence_whoever_reads_it(
@@ -116,7 +95,7 @@ def test_a_damaged_picture_is_one_sentence_whoever_reads_it(
     messages = []
     for workers in (0, 1):
         settings = {"epochs": 1, "batch": 2, "workers": workers, "warmup": 0}
-        eager = config(pictures, train=settings, select={"keep": 3, "load": "eager"})
+        eager = own(pictures, train=settings, select={"keep": 3, "load": "eager"})
         with pytest.raises(ImageError) as caught:
             train(eager, tmp_path / f"run{workers}", console=CONSOLE)
         messages.append(str(caught.value))
@@ -130,11 +109,11 @@ def test_bad_files_of_any_split_are_refused_before_training(features: Path, tmp_
         file["features"][3, 2] = np.nan
     message = r"5\.h5: the features of patch 3 are not finite: extract it again"
     with pytest.raises(DataError, match=f"^{message}$"):
-        train(config(features, encoder=projector), tmp_path / "run", console=CONSOLE)
+        train(own(features, encoder=projector), tmp_path / "run", console=CONSOLE)
     with h5py.File(tmp_path / "0.h5", "r+") as file:
         file["features"][0, 0] = np.inf
     with pytest.raises(DataError, match=r"^2 of 6 files cannot be used: 0\.h5.*; 5\.h5"):
-        train(config(features, encoder=projector), tmp_path / "run", console=CONSOLE)
+        train(own(features, encoder=projector), tmp_path / "run", console=CONSOLE)
     assert not (tmp_path / "run").exists()
 
 
@@ -144,7 +123,7 @@ def test_pictures_with_other_channels_are_refused_before_training(
     Image.new("L", (60, 50)).save(tmp_path / "3.png")
     as_is = {"size": 16, "channels": "as-is"}
     with pytest.raises(DataError, match=r"16 x 16 px with 3 channels and those of 3\.png"):
-        train(config(pictures, patches=as_is), tmp_path / "run", console=CONSOLE)
+        train(own(pictures, patches=as_is), tmp_path / "run", console=CONSOLE)
 
 
 def test_equal_training_labels_are_refused_and_a_missing_class_is_named(
@@ -154,22 +133,20 @@ def test_equal_training_labels_are_refused_and_a_missing_class_is_named(
     text = features.read_text()
     features.write_text(text.replace(",1,train", ",0,train"))
     with pytest.raises(DataError, match="'grade': the 3 training images have only class 0"):
-        train(config(features, encoder=projector), tmp_path / "run", console=CONSOLE)
+        train(own(features, encoder=projector), tmp_path / "run", console=CONSOLE)
     features.write_text(text.replace(",0,test", ",1,test"))
     shown = Console(file=io.StringIO(), width=200)
-    train(config(features, encoder=projector), tmp_path / "run", console=shown)
+    train(own(features, encoder=projector), tmp_path / "run", console=shown)
     assert "warning: task 'grade': no test image has the class 0" in shown.file.getvalue()  # type: ignore[attr-defined]
 
 
 def with_patients(table: Path) -> None:
     """Four patients of two pictures each."""
-    header, *lines = table.read_text().splitlines()
-    rows = [f"{line},p{number // 2}" for number, line in enumerate(lines)]
-    table.write_text("\n".join([f"{header},Patient", *rows]))
+    add_column(table, "Patient", [f"p{number // 2}" for number in range(8)])
 
 
 def split_of(table: Path, **data: object) -> dict[str, list[str]]:
-    settings = config(table, data={"kind": "table", "csv": str(table), **data})
+    settings = own(table, data={"kind": "table", "csv": str(table), **data})
     splits: dict[str, list[str]] = {"train": [], "validation": [], "test": []}
     for path, _, split in build_data(settings).table:
         splits[split].append(path)
@@ -190,12 +167,10 @@ def test_no_split_divides_a_patient(pictures: Path) -> None:
 
 def test_a_column_that_divides_a_patient_is_refused(pictures: Path, tmp_path: Path) -> None:
     with_patients(pictures)
-    header, *lines = pictures.read_text().splitlines()
     splits = ["train", "train", "train", "test", "val", "val", "test", "test"]
-    rows = [f"{line},{split}" for line, split in zip(lines, splits, strict=True)]
-    pictures.write_text("\n".join([f"{header},split", *rows]))
+    add_column(pictures, "split", splits)
     with pytest.raises(DataError, match=r"its split divides 1 of 4 patients or groups \(p1\)"):
-        train(config(pictures), tmp_path / "run", console=CONSOLE)
+        train(own(pictures), tmp_path / "run", console=CONSOLE)
     assert len(split_of(pictures, group="none")["train"]) == 3
 
 
@@ -203,7 +178,7 @@ def test_the_split_is_recorded_and_an_image_of_training_is_no_test_image(
     pictures: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    train(config(pictures), run, console=CONSOLE)
+    train(own(pictures), run, console=CONSOLE)
     header, *rows = (run / "split.csv").read_text().splitlines()
     assert header == "path,group,split"
     splits = [row.rpartition(",")[2] for row in rows]
@@ -223,7 +198,7 @@ def test_an_undefined_score_is_null(features: Path, tmp_path: Path) -> None:
         "encoder": {"name": "projector", "dim": 8},
         "tasks": {"grade": {"kind": "binary"}},
     }
-    train(config(features, **sections), tmp_path / "run", console=CONSOLE)
+    train(own(features, **sections), tmp_path / "run", console=CONSOLE)
     result = evaluate(tmp_path / "run", console=CONSOLE)
     assert result.scores == {"grade": None}
     assert result.undefined == {"grade": "only class 1 in the test set"}
@@ -242,11 +217,11 @@ def test_a_feature_file_without_places_is_refused_before_training(
             file.attrs.update(extractor="x", unit="um", tile_size_um=256.0, tile_size_px=224)
     projector = {"name": "projector", "dim": 8}
     with pytest.raises(PatchError, match=r"patches\.slide_mpp"):
-        train(config(features, encoder=projector), tmp_path / "run", console=CONSOLE)
+        train(own(features, encoder=projector), tmp_path / "run", console=CONSOLE)
     assert not (tmp_path / "run").exists()
 
 
 def test_weights_for_a_projector_are_refused(features: Path, tmp_path: Path) -> None:
     projector = {"name": "projector", "dim": 8, "weights": "resnet.pth"}
     with pytest.raises(ConfigError, match=r"resnet\.pth with encoder\.name=projector"):
-        train(config(features, encoder=projector), tmp_path / "run", console=CONSOLE)
+        train(own(features, encoder=projector), tmp_path / "run", console=CONSOLE)

@@ -6,7 +6,6 @@ import csv
 import io
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 from rich.console import Console
@@ -16,15 +15,8 @@ from ips.config_io import write_yaml
 from ips.data.split import Split
 from ips.errors import ConfigError, DataError
 from ips.training.leaks import divided_names, equal_images
-
-CONFIG = {
-    "patches": {"size": 16},
-    "encoder": {"name": "thin-resnet", "stages": 1, "width": 8},
-    "select": {"keep": 3, "chunk": 4, "load": "lazy"},
-    "aggregate": {"heads": 2},
-    "train": {"epochs": 1, "batch": 2, "warmup": 0},
-    "tasks": {"grade": {"kind": "multiclass", "classes": 2}},
-}
+from tests.training.own_images import save_noise
+from tests.training.tiny import own_values
 
 
 @pytest.fixture
@@ -32,8 +24,7 @@ def config(tmp_path: Path) -> Path:
     """A config, its table and ten pictures of two grades; three cannot be used."""
     lines = ["path,grade,split"]
     for number in range(10):
-        pixels = np.random.default_rng(number).integers(0, 256, (40, 48, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+        save_noise(tmp_path / f"{number}.png", seed=number)
         split = ("train", "train", "train", "val", "test")[number // 2]
         lines.append(f"{number}.png,{'high' if number % 2 else 'low'},{split}")
     damaged = tmp_path / "2.png"
@@ -41,11 +32,8 @@ def config(tmp_path: Path) -> Path:
     Image.new("RGB", (8, 8)).save(tmp_path / "9.png")
     lines.append("gone.png,low,test")
     (tmp_path / "table.csv").write_text("\n".join(lines))
-    write_yaml(
-        {"data": {"kind": "table", "csv": str(tmp_path / "table.csv")}} | CONFIG,
-        path := tmp_path / "c.yaml",
-    )
-    return path
+    write_yaml(own_values(tmp_path / "table.csv"), tmp_path / "c.yaml")
+    return tmp_path / "c.yaml"
 
 
 def test_bad_files_are_left_out_and_listed(config: Path, tmp_path: Path) -> None:
