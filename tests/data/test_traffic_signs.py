@@ -7,10 +7,8 @@ import io
 import pickle
 import zipfile
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,17 +20,8 @@ from typer.testing import CliRunner
 from ips.cli import app
 from ips.config_io import parse_config
 from ips.data import traffic_signs
-from ips.data.traffic_sign_annotations import NAMES, read_annotations, read_photos
-from ips.data.traffic_signs import (
-    JITTER,
-    MAX_SHIFT,
-    TASKS,
-    Augmentation,
-    TrafficSigns,
-    count_message,
-    download_traffic_signs,
-    draw_augmentation,
-)
+from ips.data.traffic_sign_annotations import NAMES
+from ips.data.traffic_signs import TASKS, TrafficSigns, count_message, download_traffic_signs
 from ips.errors import DataError, ImageError, PatchError
 from ips.recipes import read_recipe
 from ips.training import build_data
@@ -59,8 +48,6 @@ SET1 = "\n".join(
 )
 KEPT1 = {"empty": 0, "seventy": 2, "misc": 0, "fifty": 1, "largest": 3}
 SET2 = "night.jpg:\nday.jpg:VISIBLE, 320, 240, 0, 0, PROHIBITORY, 80_SIGN;\n"
-
-SAME = Augmentation(1, 1, 1, 0, order=(0, 1, 2, 3), shift=(0, 0))
 
 
 def jpeg(seed: int) -> bytes:
@@ -177,107 +164,6 @@ def test_boxes_move_with_the_image(folder: Path) -> None:
     assert augmentation is not None
     x, y = augmentation.shift
     assert data.boxes(1).tolist() == (still.boxes(1) + np.array([x, y, x, y])).tolist()
-
-
-def gradient() -> Image.Image:
-    y, x = np.mgrid[:40, :60]
-    return Image.fromarray(np.stack([4 * x, 6 * y, 2 * (x + y)], axis=-1).astype(np.uint8))
-
-
-def test_neutral_values_change_nothing_but_rounding() -> None:
-    without_hue = replace(SAME, order=(0, 1, 2)).apply(gradient())
-    assert np.array_equal(np.asarray(without_hue), np.asarray(gradient()))
-    difference = np.asarray(SAME.apply(gradient())).astype(int) - np.asarray(gradient())
-    assert np.abs(difference).max() <= 8  # the hue is turned in 8 bits
-
-
-def test_a_shift_moves_right_and_down_and_fills_with_black() -> None:
-    before = np.asarray(gradient()) | 1  # nothing is black
-    moves = replace(SAME, order=(), shift=(7, -3))
-    after = np.asarray(moves.apply(Image.fromarray(before)))
-    assert np.array_equal(after[:-3, 7:], before[3:, :-7])
-    assert not after[-3:].any()
-    assert not after[:, :7].any()
-
-
-def test_colour_changes_match_their_definition() -> None:
-    before = np.asarray(gradient()).astype(float)
-    grey = np.asarray(gradient().convert("L")).astype(float)[..., None]
-
-    def after(**change: float) -> npt.NDArray[np.float64]:
-        step = ["brightness", "contrast", "saturation", "hue"].index(next(iter(change)))
-        jitter = replace(SAME, order=(step,), **change)  # type: ignore[arg-type]
-        return np.asarray(jitter.apply(gradient())).astype(float)
-
-    near: dict[str, Any] = {"atol": 1.01, "rtol": 0}
-    np.testing.assert_allclose(after(brightness=0.5), before * 0.5, **near)
-    np.testing.assert_allclose(after(contrast=0.5), (before + grey.mean()) / 2, **near)
-    np.testing.assert_allclose(after(saturation=0.5), (before + grey) / 2, **near)
-    red = Image.new("RGB", (2, 2), (255, 0, 0))
-    turned = np.asarray(replace(SAME, order=(3,), hue=1 / 3).apply(red))[0, 0]
-    np.testing.assert_allclose(turned, [0, 255, 0], atol=6)
-    back = np.asarray(replace(SAME, order=(3,), hue=-1 / 3).apply(red))[0, 0]
-    np.testing.assert_allclose(back, [0, 0, 255], atol=6)
-
-
-def test_the_order_of_colour_changes_matters() -> None:
-    jitter = replace(SAME, brightness=0.5, contrast=2.0, order=(0, 1))
-    assert jitter.apply(gradient()) != replace(jitter, order=(1, 0)).apply(gradient())
-
-
-def test_random_values_cover_their_ranges() -> None:
-    rng = np.random.default_rng(0)
-    draws = [draw_augmentation(rng) for _ in range(2000)]
-    for name in ("brightness", "contrast", "saturation"):
-        values = [getattr(draw, name) for draw in draws]
-        assert 1 - JITTER <= min(values) < 0.901
-        assert 1.099 < max(values) <= 1 + JITTER
-    hues = [draw.hue for draw in draws]
-    assert -JITTER <= min(hues) < -0.099
-    assert 0.099 < max(hues) <= JITTER
-    shifts = np.array([draw.shift for draw in draws])
-    assert shifts.min(axis=0).tolist() == [-MAX_SHIFT, -MAX_SHIFT]
-    assert shifts.max(axis=0).tolist() == [MAX_SHIFT, MAX_SHIFT]
-    assert len({draw.order for draw in draws}) == 24
-
-
-def test_numbers_may_end_in_stray_characters(tmp_path: Path) -> None:
-    path = tmp_path / "annotations.txt"
-    path.write_text("a.jpg:VISIBLE, 30.5l, 4e1x, .5, -2.250000 ?, PROHIBITORY, 50_SIGN;\n")
-    [(image, [sign])] = read_annotations(path)
-    assert (image, sign.name, sign.box) == ("a.jpg", "50_SIGN", (0.5, -2.25, 30.5, 40))
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("no colon here", "expected IMAGE.jpg:SIGN"),
-        (":VISIBLE", "expected IMAGE.jpg:SIGN"),
-        ("a.jpg:VISIBLE, 1, 2, 3, 4, PROHIBITORY;", "7 fields, got 6"),
-        ("a.jpg:HIDDEN, 1, 2, 3, 4, PROHIBITORY, 50_SIGN;", "visibility 'HIDDEN'"),
-        ("a.jpg:VISIBLE, 1, 2, x3, 4, PROHIBITORY, 50_SIGN;", "'x3' is not a coordinate"),
-        ("a.jpg:VISIBLE, 1e999, 2, 3, 4, PROHIBITORY, 50_SIGN;", "'1e999' is not a coordinate"),
-        (f"a.jpg:{'x' * 5000}", "7 fields, got 1 .{,200}: delete"),
-    ],
-)
-def test_a_malformed_line_is_reported(tmp_path: Path, line: str, words: str) -> None:
-    path = tmp_path / "Set1" / "annotations.txt"
-    path.parent.mkdir()
-    path.write_text(f"fine.jpg:\n\n{line}\n")
-    with pytest.raises(DataError) as caught:
-        read_annotations(path)
-    assert caught.match(rf"annotations\.txt, line 3: .*{words}.*ips data traffic-signs {tmp_path}")
-    assert "\n" not in str(caught.value)
-
-
-def test_unusable_annotations_are_reported(tmp_path: Path) -> None:
-    path = tmp_path / "annotations.txt"
-    path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(DataError, match=r"annotations\.txt cannot be read"):
-        read_annotations(path)
-    path.write_text("a.jpg:VISIBLE, 1, 2, 3, 4, OTHER, OTHER;\n")
-    with pytest.raises(DataError, match=r"annotations\.txt lists no image"):
-        read_photos(tmp_path)
 
 
 def test_missing_and_damaged_files_are_reported_with_the_command_to_run(folder: Path) -> None:

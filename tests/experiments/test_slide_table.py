@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
 import h5py
 import pytest
-from rich.console import Console
 
 from ips.config import Config
 from ips.data.table import read_table
@@ -23,6 +21,7 @@ from ips.experiments.stand_in import PATCHES, with_stand_in, write_stand_in
 from ips.experiments.tables import Result, markdown
 from ips.patches import open_features
 from ips.training import build_data
+from tests.experiments.small import quiet
 
 TINY = DrawnSlides(
     train=4,
@@ -40,10 +39,6 @@ TINY = DrawnSlides(
 def plan(folder: Path, scale: Any = "paper", **changes: Any) -> Plan:
     values: dict[str, Any] = {"seeds": 1, "folder": folder}
     return Plan(EXPERIMENTS["camelyon16"], scale, **(values | changes))
-
-
-def quiet() -> Console:
-    return Console(file=io.StringIO())
 
 
 def test_slides_are_prepared_once_and_the_preparation_resumes(tmp_path: Path) -> None:

@@ -1,0 +1,52 @@
+"""Tables and figures of results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ips.experiments.arms import Arm
+from ips.experiments.figures import draw_grid, draw_lines, draw_scores
+from ips.experiments.tables import Result, markdown, per_run, write_csv
+
+A = Arm("IPS", ("method=ips",), {"M": "5"}, {"majority": "98.9 ± 0.3"})
+B = Arm("CNN", ("method=cnn",))
+
+
+def test_the_table_has_mean_deviation_and_published_numbers() -> None:
+    results = [Result(A, s, "majority", v) for s, v in enumerate((0.9, 0.8))]
+    results += [Result(B, 0, "majority", 0.5), Result(A, None, "memory_gb", 1.234)]
+    assert markdown([A, B], results).splitlines() == [
+        "| method | M | majority [%] | paper | memory [GB] |",
+        "| --- | --- | --- | --- | --- |",
+        "| IPS | 5 | 85.0 ± 7.1 | 98.9 ± 0.3 | 1.23 |",
+        "| CNN | – | 50.0 | – | – |",
+    ]
+    assert "| IPS | 5 | 80.0 | 90.0 | 98.9 ± 0.3 |" in per_run([A], results, "majority")
+
+
+def test_the_csv_file_is_tidy(tmp_path: Path) -> None:
+    write_csv(tmp_path / "r.csv", [Result(A, 1, "majority", 0.5), Result(B, None, "step_ms", 3.0)])
+    assert (tmp_path / "r.csv").read_text().splitlines() == [
+        "label,method,M,seed,name,value,source",
+        "IPS,ips,5,1,majority,0.5,measured",
+        "CNN,cnn,,,step_ms,3,measured",
+    ]
+
+
+def test_the_figures_are_drawn(tmp_path: Path) -> None:
+    grid = [
+        Arm("IPS", (), {"M": m, "I": i, "N": "9", "micro-batch": size})
+        for m in "24"
+        for i in ("2", "4", "all")
+        for size in ("fixed", "B·I")
+    ]
+    sizes = [Arm(label, (), {"side": s}) for label in ("IPS", "CNN") for s in ("1,000", "2,000")]
+
+    def results(arms: list[Arm]) -> list[Result]:
+        names = ("memory_gb", "step_ms", "majority")
+        return [Result(arm, 0, name, 0.5) for arm in arms for name in names]
+
+    draw_grid(tmp_path / "grid.png", grid, results(grid))
+    draw_lines(tmp_path / "lines.png", sizes, results(sizes), x="side", task="majority")
+    draw_scores(tmp_path / "scores.png", [A, B], results([A, B]))
+    assert {path.name for path in tmp_path.iterdir()} == {"grid.png", "lines.png", "scores.png"}
