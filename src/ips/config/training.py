@@ -1,0 +1,142 @@
+"""What is learned, and how: `tasks`, `augment`, `train`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import model_validator
+
+from ips.config.section import Section, key, seed_key
+from ips.errors import shown
+
+
+class TaskConfig(Section):
+    """One prediction per image."""
+
+    kind: Literal["multiclass", "multilabel", "binary"] = key("multiclass", "Kind of label")
+    classes: int = key(2, "Number of classes", ge=1)
+    metric: Literal["accuracy", "exact-match", "auc"] | None = key(
+        None, "Metric; null for accuracy (multiclass), exact-match (multilabel), auc (binary)"
+    )
+    names: list[str] | None = key(
+        None,
+        "Names of the classes, in the order of labels that are numbers; null for those of the data",
+    )
+    positive: str | None = key(
+        None, "Name of the positive class, if there are two classes; null for the second"
+    )
+
+    def ordered(self, names: Sequence[str]) -> list[str]:
+        """Names of the classes in the order of the model: the positive class last."""
+        return sorted(names, key=lambda name: name == self.positive)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TaskConfig:
+        count = 2 if self.kind == "binary" else self.classes
+        if self.names is not None and len(set(self.names)) != len(self.names):
+            raise ValueError(f"names={shown(self.names)}: two classes have the same name")
+        if self.positive is not None and (self.kind == "multilabel" or count != 2):
+            raise ValueError(
+                f"positive={shown(self.positive)} is for tasks of two classes: leave it out"
+            )
+        if self.positive is not None and self.positive not in (self.names or [self.positive]):
+            known = ", ".join(self.names or [])
+            raise ValueError(f"positive={shown(self.positive)} is not one of the names {known}")
+        if self.names is not None and len(self.names) != count:
+            raise ValueError(f"{len(self.names)} names for {count} classes")
+        if self.kind == "binary" and self.classes > 2:
+            raise ValueError(f"a binary task has 2 classes, not {self.classes}: make it multiclass")
+        if self.kind != "multilabel" and self.metric == "exact-match":
+            raise ValueError("exact-match is for multilabel tasks: use accuracy or auc")
+        if self.kind == "multiclass" and self.classes < 2:
+            raise ValueError("a multiclass task has at least 2 classes")
+        return self
+
+
+class AugmentConfig(Section):
+    """Random changes of the training images, different in every epoch."""
+
+    kind: Literal["photographs", "slides", "documents", "none"] | None = key(
+        None,
+        "Preset of the settings below: photographs, slides, documents or none; null for "
+        "photographs or slides with a table of images, else none",
+    )
+    flips: Literal["none", "horizontal", "both"] | None = key(
+        None, "Mirrored patches: none, horizontal, or both, also top to bottom"
+    )
+    turns: bool | None = key(None, "Quarter turns of patches")
+    colour: float | None = key(
+        None, "Largest relative change of brightness, contrast and saturation", ge=0, lt=1
+    )
+    stain: float | None = key(
+        None, "Largest relative change of the amount of each stain (H, E and DAB)", ge=0, lt=1
+    )
+    blur: float | None = key(
+        None, "Largest standard deviation of a blur in pixels, of half the images", ge=0, le=10
+    )
+    shift: float | None = key(
+        None, "Largest shift of the grid of patches, as a fraction of its stride", ge=0, le=0.5
+    )
+
+
+class TrainConfig(Section):
+    """Optimisation."""
+
+    epochs: int = key(150, "Number of epochs", ge=1)
+    batch: int = key(16, "Number of images per step", ge=1)
+    accumulate: int = key(1, "Number of batches per update of the weights", ge=1)
+    lr: float | None = key(
+        None,
+        "Peak learning rate; null for 0.0005 with a table and a pretrained encoder, else 0.001",
+        gt=0,
+    )
+    encoder_lr: float | None = key(
+        None,
+        "Learning rate of the encoder as a factor of lr; null for 0.3 with a table and a "
+        "pretrained encoder, else 1",
+        gt=0,
+    )
+    weight_decay: float = key(0.1, "Weight decay of AdamW", ge=0)
+    warmup: float | None = key(
+        None, "Epochs of linear warm-up; null for a tenth of all epochs, at most 10", ge=0
+    )
+    clip: float | None = key(
+        None, "Maximum norm of the gradient; null for no limit, or dps.clip", gt=0
+    )
+    smoothing: float = key(0.0, "Label smoothing, such as 0.1", ge=0, lt=1)
+    balance: Literal["weights", "sampling", "none"] | None = key(
+        None,
+        "Balancing of classes in a table: weights in the loss, sampling of rare classes more "
+        "often, or none; null for weights if the largest class has 3 times the images of the "
+        "smallest",
+    )
+    result: Literal["best", "last"] | None = key(
+        None,
+        "Epoch of the final model: best on the validation images, or last; null for best with a "
+        "table that has validation images, else last",
+    )
+    monitor: Literal["score", "loss"] = key(
+        "score", "What the best epoch is chosen by: mean score of all tasks, or loss"
+    )
+    patience: int | None = key(
+        None, "Epochs without improvement after which training stops; null for no limit", ge=1
+    )
+    seed: int = seed_key(
+        "Random seed of weights, dropout, augmentation, and the order of images and patches"
+    )
+    slice: int | None = key(
+        None, "Number of patches embedded at once in training, to save memory; null for all", ge=1
+    )
+    workers: int = key(0, "Number of processes that read pixels, with select.load=eager", ge=0)
+    precision: Literal["32-true", "16-mixed", "bf16-mixed"] = key(
+        "32-true", "Floating-point precision: 32-true, 16-mixed or bf16-mixed"
+    )
+    deterministic: bool = key(
+        False, "Use only deterministic operations, and name the one that is not; may be slower"
+    )
+
+    @property
+    def warmup_epochs(self) -> float:
+        """Epochs of warm-up; 10 of 150 in the paper, fewer in a short run."""
+        return min(10, self.epochs / 10) if self.warmup is None else self.warmup
