@@ -1,7 +1,7 @@
 """From a folder of slides to a trained classifier and its attention, in five commands.
 
     python examples/whole_slides.py                       # in runs/whole-slides
-    python examples/whole_slides.py --folder /tmp/try --slides 8 --epochs 2     # quickly
+    python examples/whole_slides.py --folder /tmp/try --slides 8 --epochs 2 --seeds 1     # quickly
 
 The slides are generated (`ips data tissue-slides`). With your own slides, leave out the first
 command and write a CSV of paths and labels. Each command is what you would type, and continues
@@ -95,6 +95,7 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=4096)
     parser.add_argument("--epochs", type=int, default=50, help="number of epochs of the classifier")
     parser.add_argument("--pretrain-epochs", type=int, default=8)
+    parser.add_argument("--seeds", type=int, default=3, help="number of classifiers per encoder")
     options = parser.parse_args()
     folder: Path = options.folder
     data, tissue = folder / "data", folder / "tissue"
@@ -130,7 +131,7 @@ def main() -> None:
         )
         feature_table(data / "slides.csv", features, table)
         scores = []
-        for seed in range(3):
+        for seed in range(options.seeds):
             config = folder / f"{name}-{seed}.yaml"
             text = CONFIG.format(csv=table.resolve(), epochs=options.epochs, seed=seed)
             config.write_text(text)
