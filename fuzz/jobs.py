@@ -31,6 +31,15 @@ _CONFIG = {
     },
     "readout": "multi",
 }
+# Own images, whose best epoch is kept.
+_OWN = _CONFIG | {
+    "data": {"kind": "table", "csv": "own.csv"},
+    "patches": {"size": 64},
+    "aggregate": {"heads": 4},
+    "train": {"epochs": 4, "batch": 4},
+    "tasks": {"grade": {"kind": "binary"}},
+    "readout": "grade",
+}
 _THIN = "--encoder thin-resnet --stages 1 --width 8"
 # Differ between runs that are the same: times and memory.
 _MEASURED = {"seconds", "peak_mb"}
@@ -58,6 +67,7 @@ class Job:
 
 
 TRAIN = Job("train", "train {home}/tiny.yaml --run {out}", again="--resume")
+FOLDS = Job("folds", "train {home}/own.yaml --run {out} --folds 5", again="--resume")
 PRETRAIN = Job(
     "pretrain",
     "pretrain {home}/slides --run {out} --patch-size 16 --patches-per-slide 40 --batch 8 "
@@ -77,11 +87,20 @@ def make_inputs(home: Path, *, run: bool) -> None:
     """Write the inputs of all jobs: a config, slides, and a trained run if it is needed."""
     (home / "slides").mkdir(parents=True, exist_ok=True)
     (home / "tiny.yaml").write_text(yaml.safe_dump(_CONFIG))
+    (home / "own.yaml").write_text(yaml.safe_dump(_OWN))
     rng = np.random.default_rng(0)
     for number in range(4):
         pixels = np.full((256, 256, 3), 245, np.uint8)
         pixels[32:224, 32:224] = rng.integers(60, 200, (192, 192, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(home / "slides" / f"{number}.png")
+    (home / "own").mkdir(exist_ok=True)
+    rows = ["path,grade"]
+    for number in range(30):
+        pixels = rng.integers(60, 200, (128, 128, 3), dtype=np.uint8)
+        pixels[32:96, 32:96, number % 2] = 250
+        Image.fromarray(pixels).save(home / "own" / f"{number}.png")
+        rows.append(f"own/{number}.png,{number % 2}")
+    (home / "own.csv").write_text("\n".join(rows) + "\n")
     if run and not (home / "run" / "figures" / "training.png").is_file():
         subprocess.run(
             TRAIN.command(home, home / "run", again=True), check=True, env=environment(home)
@@ -101,7 +120,7 @@ def digest(folder: Path) -> dict[str, str]:
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_file() and not name.startswith("tensorboard/"):
+        if path.is_file() and "tensorboard" not in path.parts:
             read = _READERS.get(path.suffix)
             found[name] = "" if read is None else hashlib.sha256(read(path)).hexdigest()[:16]
     return found

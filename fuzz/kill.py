@@ -1,7 +1,7 @@
 """Kill jobs at random moments, repeat them until they end, and compare with an undisturbed one.
 
-``python -m fuzz.kill --kills 50`` kills `ips train`, `ips pretrain` and `ips slides features` with
-SIGKILL, 50 times in all.
+``python -m fuzz.kill --kills 50`` kills `ips train`, also with ``--folds 5``, `ips pretrain` and
+`ips slides features` with SIGKILL, 50 times in all.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from fuzz.jobs import (
     FEATURES,
+    FOLDS,
     PRETRAIN,
     TRAIN,
     Job,
@@ -28,7 +29,7 @@ from fuzz.jobs import (
     make_inputs,
 )
 
-JOBS = (TRAIN, PRETRAIN, FEATURES)
+JOBS = (TRAIN, FOLDS, PRETRAIN, FEATURES)
 
 
 def main() -> int:
