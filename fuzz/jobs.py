@@ -33,7 +33,6 @@ _CONFIG = {
 }
 # Own images, whose best epoch is kept.
 _OWN = _CONFIG | {
-    "data": {"kind": "table", "csv": "own.csv"},
     "patches": {"size": 64},
     "aggregate": {"heads": 4},
     "train": {"epochs": 4, "batch": 4},
@@ -87,7 +86,8 @@ def make_inputs(home: Path, *, run: bool) -> None:
     """Write the inputs of all jobs: a config, slides, and a trained run if it is needed."""
     (home / "slides").mkdir(parents=True, exist_ok=True)
     (home / "tiny.yaml").write_text(yaml.safe_dump(_CONFIG))
-    (home / "own.yaml").write_text(yaml.safe_dump(_OWN))
+    own = _OWN | {"data": {"kind": "table", "csv": str(home / "own.csv")}}
+    (home / "own.yaml").write_text(yaml.safe_dump(own))
     rng = np.random.default_rng(0)
     for number in range(4):
         pixels = np.full((256, 256, 3), 245, np.uint8)

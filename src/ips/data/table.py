@@ -323,7 +323,8 @@ def _read_lines(table: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]
             reader = csv.reader(file, delimiter=max(",;\t", key=header.count), strict=True)
             lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
     except FileNotFoundError as error:
-        raise DataError(f"{table}: no such table: check the path") from error
+        where = "" if table.is_absolute() else f", seen from {Path.cwd()}"
+        raise DataError(f"{table}: no such table{where}: check the path") from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = because(error, remedy="save it as UTF-8 CSV")
         raise DataError(f"{table}: not a readable CSV {reason}") from error
