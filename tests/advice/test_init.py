@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,13 @@ class TestPropose:
         values, result = proposal(photo(4000, 3000), count=5000, cost=slow)
         assert values["patches.scale"] < 1
         assert "start with fewer images, or use a GPU" in result.warnings[0]
+
+    def test_few_images_are_read_at_a_lower_resolution_to_have_time_for_more_epochs(self) -> None:
+        slow = Cost(0.03, 1e-5, 2.2e-3, 1e-2, 10**6, 12_288, 10**8)
+        values, _ = proposal(photo(4000, 3000), count=160, cost=slow)
+        steps = math.ceil(102 / values["train.batch"])
+        assert values["train.epochs"] * steps >= 250
+        assert values["patches.scale"] == 0.5
 
     def test_the_size_of_objects_sets_the_patch(self) -> None:
         assert proposal(photo(2000, 1500), object_size=40)[0]["patches.size"] == 64

@@ -21,7 +21,7 @@ Measure = Callable[[Mapping[str, Any]], Cost]
 
 _SHARE = 0.8  # of the time is for epochs; the rest is for checks, the test and figures
 _EPOCHS = (5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 60)
-_ENOUGH = 12  # epochs, below which images are read at a lower resolution
+_FEWEST_EPOCHS, _FEWEST_STEPS = 12, 250  # if time is short, images are read at a lower resolution
 _STEPS = 600  # of optimisation, which usually suffice
 _SIDES = (32, 64, 96, 128, 160, 192, 224)  # of a patch
 _ACROSS = 12  # patches that the shorter side of an image is divided into
@@ -98,6 +98,8 @@ def propose(
     counts = split_counts(data)
     encoder = _encoder(found)
     budget = minutes * 60 * _SHARE
+    batch = 4 if counts["train"] < 100 else 8 if counts["train"] < 400 else 16
+    enough = max(_FEWEST_EPOCHS, _FEWEST_STEPS * batch / max(counts["train"], 1))
     plan: _Plan | None = None
     costs: dict[int, Cost] = {}  # a patch of one size costs the same at any resolution
     for grid in _grids(found, object_size):
@@ -111,10 +113,9 @@ def propose(
             train=counts["train"], validation=counts["val"], patches=n, keep=min(keep, n)
         )
         plan = _Plan(grid, n, keep, cost, seconds)
-        if budget / max(seconds, 1e-6) >= _ENOUGH:
+        if budget / max(seconds, 1e-6) >= enough:
             break
     assert plan is not None
-    batch = 4 if counts["train"] < 100 else 8 if counts["train"] < 400 else 16
     load, batch, peak = _loading(found, plan, batch, memory)
     epochs = _epochs(budget / max(plan.seconds, 1e-6), counts["train"], batch)
     total = epochs * plan.seconds
