@@ -29,6 +29,7 @@ CASES: dict[str, tuple[list[str], dict[str, Any], int, str]] = {
     "help": (["--help"], {}, 0, "Usage"),
     "help of a command": (["train", "--help"], {}, 0, "--resume"),
     "option": (["train", "config.yaml", "--epoch", "3"], {}, 2, "--epoch"),
+    "repeats": (["train", "config.yaml", "--repeats", "2"], {}, 1, "without --folds"),
     "recipe": (["train", "megapixl-mnist"], {}, 1, "did you mean megapixel-mnist?"),
     "file": (["train", "missing.yaml"], {}, 1, "missing.yaml"),
     "key": (["train", "config.yaml"], {"selct": {}}, 1, "did you mean 'select'?"),

@@ -12,6 +12,7 @@ from ips import api
 from ips.cli.allocator import keep_freed_memory
 from ips.cli.app import app, err, hints, print_message, print_table
 from ips.cli.options import Recipe, Resume, RunFolder, Scale, Settings
+from ips.errors import ConfigError
 
 if TYPE_CHECKING:
     from ips.api import Evaluation
@@ -41,6 +42,8 @@ def train(
     ] = 1,
 ) -> None:
     """Train a model, evaluate it on held-out images, and draw its attention maps."""
+    if repeats > 1 and folds is None:
+        raise ConfigError(f"--repeats {repeats} without --folds: add the number of folds")
     keep_freed_memory()
     folder = run or Path("runs") / Path(recipe).stem
     options: dict[str, Any] = {
