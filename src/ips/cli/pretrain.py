@@ -56,7 +56,7 @@ def pretrain(
         Option(
             min=0.001,
             help="Value that becomes 255 in images of more than 8 bits; by default the largest "
-            "that the file can store, or states to use",
+            "that the file says it uses, or else can store",
         ),
     ] = None,
     patches_per_slide: Annotated[

@@ -32,7 +32,9 @@ def list_recipes(context: typer.Context) -> None:
 @recipes.command()
 def show(
     recipe: Recipe,
-    scale: Annotated[Scale | None, Option(help="Scale of the recipe; laptop by default")] = None,
+    scale: Annotated[
+        Scale | None, Option(help="Scale of the recipe; laptop by default, if the recipe has it")
+    ] = None,
 ) -> None:
     """Print every setting with its help: `ips recipes show megapixel-mnist > mine.yaml`."""
     from ips.config_io import describe, parse_config

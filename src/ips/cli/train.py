@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def train(
     recipe: Recipe,
     scale: Annotated[
-        Scale | None, Option(help="Scale of a recipe: for a laptop (default), or as in the paper")
+        Scale | None, Option(help="Scale of a recipe; laptop by default, if the recipe has it")
     ] = None,
     settings: Settings = None,
     run: Annotated[
@@ -35,11 +35,9 @@ def train(
         bool, Option("--skip-errors", help="Train without files of a table that cannot be read")
     ] = False,
     folds: Annotated[
-        int | None, Option(min=2, help="Cross-validate: train a model for each of so many folds")
+        int | None, Option(min=2, help="Number of folds of a cross-validation")
     ] = None,
-    repeats: Annotated[
-        int, Option(min=1, help="With --folds: how often to divide the images into folds")
-    ] = 1,
+    repeats: Annotated[int, Option(min=1, help="Number of divisions into folds, with --folds")] = 1,
 ) -> None:
     """Train a model, evaluate it on held-out images, and draw its attention maps."""
     if repeats > 1 and folds is None:

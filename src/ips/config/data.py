@@ -133,7 +133,7 @@ class PatchesConfig(Section):
     white: float | None = key(
         None,
         "Value that becomes 255 in images of more than 8 bits; null for the largest that the file "
-        "can store, or states to use; never that of each image",
+        "says it uses, or else can store; never the largest of each image",
         gt=0,
     )
     sample: int | None = key(

@@ -50,7 +50,7 @@ class EncoderConfig(Section):
         None, "Mean per channel of pixels between 0 and 1; null for that of the weights"
     )
     std: list[Annotated[float, Field(gt=0)]] | None = key(
-        None, "Standard deviation per channel, likewise; null for that of the weights"
+        None, "Standard deviation per channel of these pixels; null for that of the weights"
     )
     inputs: int | None = key(
         None, "Number of channels or features of a patch; null for that of the data", ge=1

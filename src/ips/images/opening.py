@@ -45,7 +45,7 @@ def open_image(
         source: file, image of Pillow or array.
         white: value of more than 8 bits that becomes 255; 8-bit values stay as they are. By
             default it is the largest value that the file can store (65,535 for 16 bits), or that a
-            TIFF states to use: a MaxSampleValue that is one less than a power of two, such as
+            TIFF says it uses: a MaxSampleValue that is one less than a power of two, such as
             4,095, or OME's SignificantBits. Floats and integers of 32 bits need it.
 
     >>> open_image(np.zeros((20, 30, 3), np.uint8)).dimensions
