@@ -78,6 +78,7 @@ class TestReadTable:
             ("Paths,grade\nc.tif,1\n", "no column 'path' .*: write data.path: Paths$"),
             ("grade,Filename\n1,c.tif\n", "no column 'path' .*: write data.path: Filename$"),
             ("grade\n1\n", "no column 'path' among grade: write data.path: COLUMN$"),
+            (f"{'(' * 999},grade\na.tif,1\n", r"write data.path: \({160}\.\.\.$"),
             ("path,score\na.tif,1\n", "no column 'grade' .*: name a task like its column$"),
             ("path,grade,grade\na.tif,1,2\n", "two columns are called 'grade'"),
             ("path,grade\na.tif,1\n,1\n", "line 3: no file in column 'path'"),

@@ -281,13 +281,14 @@ def _no_column(
         key: the setting that names the column, or the task; None if there is none.
         guess: the column that is probably meant.
     """
-    known = ", ".join(shown(name, quote=False) for name in columns[:20])
-    remedy = f"write {key}: {guess or 'COLUMN'}"
+    known = shown(", ".join(columns[:20]), quote=False)
+    name = shown(guess or "COLUMN", quote=False)
+    remedy = f"write {key}: {name}"
     if key is None:
-        remedy = f"did you mean {guess!r}?" if guess else "add it"
+        remedy = f"did you mean {shown(guess)}?" if guess else "add it"
     elif key.startswith("tasks."):
-        remedy = f"write tasks.{guess} instead of {key}" if guess else "name a task like its column"
-    return f"{table}: no column {column!r} among {known}: {remedy}"
+        remedy = f"write tasks.{name} instead of {key}" if guess else "name a task like its column"
+    return f"{table}: no column {shown(column)} among {known}: {remedy}"
 
 
 def _no_path_column(
