@@ -191,7 +191,7 @@ def test_a_table_without_its_columns_is_one_error(data: DataSet) -> None:
     outcome = Outcome("check", data.write(tasks=tasks))
     assert outcome.code == 1
     assert "no column 'stage'" in outcome.out
-    assert "1 errors: correct them before training" in outcome.err
+    assert "1 error: correct it before training" in outcome.err
 
 
 def test_data_that_is_drawn(tmp_path: Path) -> None:

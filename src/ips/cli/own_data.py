@@ -103,6 +103,8 @@ def check(config: Recipe, settings: Settings = None) -> None:
     if report.facts:
         print_table(["", "data"], list(report.facts.items()))
     if report.errors:
-        print_message(f"{len(report.errors)} errors: correct them before training")
+        count = len(report.errors)
+        these = "1 error: correct it" if count == 1 else f"{count} errors: correct them"
+        print_message(f"{these} before training")
         raise typer.Exit(1)
     print_message(f"nothing stands in the way: ips train {config}")
