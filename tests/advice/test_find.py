@@ -215,6 +215,43 @@ class TestFolders:
             ("test", "bad"),
         }
 
+    @pytest.mark.parametrize("stray", ["cover.png", "extra/cover.png"])
+    def test_folders_of_splits_are_no_labels_beside_others(
+        self, tmp_path: Path, stray: str
+    ) -> None:
+        for number in range(8):
+            split, label = ("train", "test")[number > 5], ("ok", "bad")[number % 2]
+            draw(tmp_path / f"{split}/{label}/{number}.png", seed=number)
+        draw(tmp_path / stray, seed=9)
+        data = find(tmp_path)
+        assert set(labels(data)) == {"ok", "bad"}
+        assert [row.split for row in data.rows] == ["test"] * 2 + ["train"] * 6
+        assert "1 images are in no sub-folder, and are left out" in data.notes
+
+    def test_a_class_may_be_called_train(self, tmp_path: Path) -> None:
+        for label in ("bus", "train"):
+            draw(tmp_path / label / "0.png", seed=0)
+        assert set(labels(find(tmp_path))) == {"bus", "train"}
+
+    def test_folders_inside_those_of_the_labels_stay_together(self, tmp_path: Path) -> None:
+        for number in range(24):
+            label, patient = ("ok", "bad")[number % 2], f"{number // 2}"
+            draw(tmp_path / f"{label}/{patient}/{number}.png", seed=number)
+        data = find(tmp_path)
+        assert {row.path.parent.name == row.group for row in data.rows} == {True}
+        assert any("--group none" in note for note in data.notes)
+        assert {row.group for row in find(tmp_path, group="none").rows} == {None}
+
+    def test_linked_folders_are_searched_once(self, tmp_path: Path) -> None:
+        for number in range(4):
+            draw(tmp_path / f"stored/{'ok' if number % 2 else 'bad'}/{number}.png", seed=number)
+        (tmp_path / "data").mkdir()
+        for label in ("ok", "bad"):
+            (tmp_path / "data" / label).symlink_to(tmp_path / "stored" / label)
+        (tmp_path / "data" / "ok" / "loop").symlink_to(tmp_path / "data")
+        data = find(tmp_path / "data")
+        assert labels(data) == {"bad": ["0.png", "2.png"], "ok": ["1.png", "3.png"]}
+
     @pytest.mark.parametrize("folder", ["", "images", "train"])
     def test_a_folder_without_labels_is_one_sentence(self, tmp_path: Path, folder: str) -> None:
         for number in range(3):

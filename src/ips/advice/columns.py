@@ -74,9 +74,14 @@ def repeating_columns(columns: Sequence[str], rows: Sequence[Cells]) -> list[str
         cells = [row[column] for row in rows]
         names = set(cells)
         filled = "" not in names and not all(_is_number(name) for name in names)
-        if filled and _FEWEST_GROUPS <= len(names) <= len(cells) / 2:
+        if filled and are_groups(cells):
             found.append(column)
     return found
+
+
+def are_groups(names: Sequence[str]) -> bool:
+    """Whether the names of all images can be those of groups: many, and of several images each."""
+    return _FEWEST_GROUPS <= len(set(names)) <= len(names) / 2
 
 
 def _contains(rows: Sequence[Cells], outer: str, inner: str) -> bool:

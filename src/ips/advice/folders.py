@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ips.advice.columns import Ask, split_word
+from ips.advice.columns import Ask, are_groups, split_word
 from ips.advice.found import FoundData, FoundRow, Hints, complete_splits
 from ips.advice.listing import FileIndex, is_features
 from ips.advice.neighbours import TABLES
 from ips.advice.tables import from_table, table_in
+from ips.data.table import NO_GROUP
 from ips.errors import DataError
 
 LABEL = "label"  # the task, if sub-folders are the labels
@@ -26,7 +27,7 @@ def find_data(place: Path, hints: Hints, *, ask: Ask | None = None) -> FoundData
     if place.is_dir():
         table = table_in(place, hints)
         if table is None:
-            return _from_folders(place)
+            return _from_folders(place, grouped=hints.group != NO_GROUP)
         return from_table(table, replace(hints, images=hints.images or place), ask)
     if place.suffix.lower() not in TABLES:
         raise DataError(
@@ -36,24 +37,39 @@ def find_data(place: Path, hints: Hints, *, ask: Ask | None = None) -> FoundData
     return from_table(place, hints, ask)
 
 
-def _from_folders(folder: Path) -> FoundData:
-    """Sub-folders as labels; train, val and test above them as the split."""
+def _from_folders(folder: Path, *, grouped: bool) -> FoundData:
+    """Sub-folders as labels; train, val and test above them as the split.
+
+    Args:
+        grouped: whether folders inside those of the labels may be patients or other groups.
+    """
     files = FileIndex(folder).files
     if not files:
-        raise DataError(f"{folder}: there is no image, slide or feature file in it")
+        raise DataError(
+            f"{folder}: there is no image, slide or feature file in it: check the path, and that "
+            "the names have endings such as .png"
+        )
     features = [path for path in files if is_features(path)]
     files = features if len(features) > len(files) / 2 else [p for p in files if p not in features]
     above = [path.relative_to(folder).parts[:-1] for path in files]
     while above and all(parts for parts in above) and len({parts[0] for parts in above}) == 1:
         above = [parts[1:] for parts in above]  # one folder that holds everything
     splits = [split_word(parts[0]) if parts else None for parts in above]
-    divided = all(splits)
+    words = {split for split, parts in zip(splits, above, strict=True) if parts}
+    # A class may be called train, but not beside a folder that is called val or test.
+    divided = None not in words or ("train" in words and len(words - {None}) > 1)
     depth = 1 if divided else 0
-    labels = [parts[depth] if len(parts) > depth else None for parts in above]
+    inner = [parts[depth + 1] for parts in above if len(parts) > depth + 1]
+    grouped = grouped and not divided and are_groups(inner)
     rows = [
-        FoundRow(path, {LABEL: label}, split=split if divided else None)
-        for path, label, split in zip(files, labels, splits, strict=True)
-        if label is not None
+        FoundRow(
+            path,
+            {LABEL: parts[depth]},
+            group=parts[depth + 1] if grouped and len(parts) > depth + 1 else None,
+            split=split if divided else None,
+        )
+        for path, parts, split in zip(files, above, splits, strict=True)
+        if len(parts) > depth and (split is not None or not divided)
     ]
     if len({row.labels[LABEL] for row in rows}) < 2:
         raise DataError(
@@ -63,5 +79,10 @@ def _from_folders(folder: Path) -> FoundData:
     notes = ["the sub-folders are the labels" + (", inside those of the splits" * divided)]
     if len(rows) < len(files):
         notes.append(f"{len(files) - len(rows)} images are in no sub-folder, and are left out")
+    if grouped:
+        notes.append(
+            f"images of one folder inside those, such as {inner[0]}, stay together; give "
+            "--group none if they need not"
+        )
     rows, note = complete_splits(rows)
     return FoundData(rows=rows, tasks=[LABEL], notes=[*notes, *([note] if note else [])])

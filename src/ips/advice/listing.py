@@ -73,11 +73,14 @@ def is_features(path: Path) -> bool:
 
 
 def _walk(root: Path) -> Iterator[Path]:
-    for folder, inner, names in os.walk(root):
+    seen: set[Path] = set()  # a link may lead to a folder above it
+    for folder, inner, names in os.walk(root, followlinks=True):
         here = Path(folder)
-        if _RUN in names or len(here.relative_to(root).parts) > _DEEPEST:
+        deep = len(here.relative_to(root).parts) > _DEEPEST
+        if _RUN in names or deep or here.resolve() in seen:
             inner.clear()
             continue
+        seen.add(here.resolve())
         inner[:] = sorted(name for name in inner if not name.startswith("."))
         files = [here / name for name in sorted(names) if not name.startswith(".")]
         yield from (path for path in files if is_image(path))
