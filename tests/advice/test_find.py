@@ -93,6 +93,51 @@ class TestTables:
         assert len(data.rows) == 4
         assert any("gone.png" in note or "4.png" in note for note in data.notes)
 
+    @pytest.mark.parametrize(
+        ("row", "reason"),
+        [
+            ("5.png,,ok,1", None),  # a patient of its own
+            (",p3,ok,1", ("a row", "has no file")),
+            ("0.png,p0,ok,1", ("0.png", "is named twice")),
+            ("0.png,p0,defect,1", ("0.png", "has different labels in two rows")),
+        ],
+    )
+    def test_rows_that_a_training_refuses_need_a_new_table(
+        self, photos: Path, row: str, reason: tuple[str, str] | None
+    ) -> None:
+        lines = [line for line in photos.read_text().splitlines() if "5.png" not in line]
+        data = find(write_table(photos, [*lines, row]))
+        assert data.settings is None
+        assert data.left_out == dict([reason] if reason else [])
+        files = [found.path.name for found in data.rows]
+        kept = {"0.png", "1.png", "2.png", "3.png", "4.png"} | ({"5.png"} if not reason else set())
+        assert sorted(files) == sorted(kept - ({"0.png"} if "defect" in row else set()))
+
+    def test_two_columns_of_one_name(self, photos: Path) -> None:
+        lines = photos.read_text().replace("patient", "state")
+        photos.write_text(lines)
+        with pytest.raises(DataError, match="two columns are called 'state': rename one"):
+            find(photos, labels=["state"])
+
+    @pytest.mark.parametrize("name", ["group", "Subject", "split"])
+    def test_a_label_is_no_group(self, photos: Path, name: str) -> None:
+        photos.write_text(photos.read_text().replace("state", name))
+        data = find(photos, labels=[name])
+        assert data.tasks == [name]
+        assert [row.group for row in data.rows] == ["p0", "p0", "p1", "p1", "p2", "p2"]
+
+    def test_names_of_several_files_in_another_column(self, tmp_path: Path) -> None:
+        rows = []
+        for number in range(12):
+            name = f"{'ab'[number % 2]}/{100 + number // 2}.png"
+            draw(tmp_path / name, seed=number)
+            rows.append(f"{100 + number // 2},{name},{'ok' if number % 3 else 'bad'}")
+        table = write_table(tmp_path / "t.csv", ["id,place,label", *rows])
+        assert len(find(table).rows) == 12
+        write_table(table, ["id,label", *(row[:4] + row[row.rindex(",") + 1 :] for row in rows)])
+        with pytest.raises(DataError, match=r"could be .*100.png or .*100.png: write paths"):
+            find(table)
+
     def test_a_split_of_another_name_needs_a_new_table(self, photos: Path) -> None:
         lines = photos.read_text().splitlines()
         words = ["Training", "training", "valid", "Testing", "testing", "train"]

@@ -51,6 +51,19 @@ class TestReadTable:
         (row,) = read_table(table, root=folder, path="slide", tasks=["x", "y"])
         assert row == Row(folder / "a.tif", {"x": "1", "y": ""}, None)
 
+    @pytest.mark.parametrize("column", ["PatientID", "Patient ID", "case-id", "subject_id"])
+    def test_patients_are_found_by_the_name_of_their_column(
+        self, folder: Path, column: str
+    ) -> None:
+        table = write(folder, f"path,x,{column}\na.tif,1,7\n")
+        (row,) = read_table(table, tasks=["x"])
+        assert row.group == "7"
+
+    def test_the_column_of_files_is_no_group(self, folder: Path) -> None:
+        table = write(folder, "case,x,patient\na.tif,1,7\n")
+        (row,) = read_table(table, path="case", tasks=["x"])
+        assert row.group == "7"
+
     def test_a_task_may_be_called_split(self, folder: Path) -> None:
         table = write(folder, "path,Split\na.tif,wood\n")
         assert read_table(table, tasks=["Split"]) == [

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ips.data.table import GROUP_COLUMNS, NO_GROUP, SPLIT_WORDS
+from ips.data.table import NO_GROUP, SPLIT_WORDS, is_group_name
 from ips.errors import DataError, shown
 
 #: Asks a person to choose one of some names; gets the question and the names.
@@ -55,7 +55,7 @@ def group_column(
     """
     if given is not None:
         return None if given == NO_GROUP else given
-    found = [column for column in columns if column.lower() in GROUP_COLUMNS]
+    found = [column for column in columns if is_group_name(column)]
     for column in found:
         if all(_contains(rows, column, other) for other in found):
             return column
@@ -118,8 +118,8 @@ def label_columns(
             raise DataError(f"{table}: --label {column}: {problem}")
     if given:
         return list(given)
-    known = (*GROUP_COLUMNS, *_PATHS)
-    free = [c for c in columns if c not in taken and c.lower() not in known]
+    free = [c for c in dict.fromkeys(columns) if c and c not in taken and c.lower() not in _PATHS]
+    free = [column for column in free if not is_group_name(column)]
     found = [column for column in free if _no_label(rows, column) is None]
     named = [column for column in found if column.lower() in _LABELS]
     if len(named) == 1 or len(found) == 1:

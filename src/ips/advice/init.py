@@ -139,9 +139,11 @@ def _own_table(data: FoundData) -> list[Choice]:
     for key, value in data.settings.items():
         plain = _portable(value) if isinstance(value, Path) else value
         choices.append(Choice(("data", key), plain, reasons[key]))
-    if excluded := {name: reason for name, reason in data.left_out.items() if name}:
-        name, reason = next(iter(excluded.items()))
-        choices.append(Choice(("data", "exclude"), list(excluded), f"left out: {name} {reason}"))
+    if data.left_out:
+        name, reason = next(iter(data.left_out.items()))
+        choices.append(
+            Choice(("data", "exclude"), list(data.left_out), f"left out: {name} {reason}")
+        )
     return choices
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ips.advice.columns import split_word
-from ips.data.table import GROUP_COLUMNS, read_cells
+from ips.data.table import is_group_name, read_cells
 from ips.errors import DataError
 
 #: Endings of tables.
@@ -85,6 +85,6 @@ def join_slides(
 
 def _patient(columns: Sequence[str], table: Path) -> str:
     for column in columns:
-        if column.lower() in GROUP_COLUMNS:
+        if is_group_name(column):
             return column
     raise DataError(f"{table}: no column `PATIENT` to join the tables by: add it")

@@ -30,7 +30,7 @@ from ips.advice.neighbours import (
     read_clam_splits,
     slide_table,
 )
-from ips.data.table import GROUP_COLUMNS, NO_GROUP, SPLIT_WORDS, read_cells
+from ips.data.table import NO_GROUP, SPLIT_WORDS, is_group_name, read_cells
 from ips.errors import ConfigError, DataError, shown
 
 
@@ -78,6 +78,9 @@ def from_table(table: Path, hints: Hints, ask: Ask | None) -> FoundData:
         notes.append(f"{slides.name} names the slides of each patient of {table.name}")
     index = FileIndex(hints.images or table.parent)
     names = _name_columns(table, columns, rows, index, hints, ask)
+    for name in (names.path, names.group, names.split, *names.labels):
+        if name is not None and columns.count(name) > 1:
+            raise DataError(f"{table}: two columns are called {name!r}: rename one")
     notes += names.notes
     files = [index.find(row[names.path]) for row in rows]
     if (missing := files.count(None)) > len(files) / 2:
@@ -94,7 +97,7 @@ def from_table(table: Path, hints: Hints, ask: Ask | None) -> FoundData:
         notes.append(f"rows of {table.name} that are left out: {name} {reason}{more}")
     settings = None
     complete, note = complete_splits(found)
-    if not slides and not names.clam and not note and _is_plain_split(names.split, rows):
+    if not slides and not names.clam and not note and _is_plain(names, rows, files):
         cells = {
             row[names.path]: file for row, file in zip(rows, files, strict=True) if file is not None
         }
@@ -132,9 +135,10 @@ def _name_columns(
             "the column with --path"
         )
     others = [column for column in columns if column != path]
-    group = group_column(table, others, rows, hints.group)
+    unnamed = [column for column in others if column not in hints.labels]
+    group = group_column(table, unnamed, rows, hints.group)
     clam = clam_splits(table, columns, hints.splits)
-    split = None if clam else split_column(others, rows)
+    split = None if clam else split_column(unnamed, rows)
     taken = (group, split)
     labels = label_columns(table, others, rows, given=hints.labels, taken=taken, ask=ask)
     notes = [f"the split is that of {clam}"] if clam else []
@@ -154,16 +158,20 @@ def _labelled(
 ) -> tuple[list[FoundRow], dict[str, str]]:
     """Rows with file, labels and split, and the reason why others are left out."""
     splits = read_clam_splits(names.clam) if names.clam else {}
-    found: list[FoundRow] = []
+    found: dict[Path, FoundRow] = {}
     left_out: dict[str, str] = {}
+    unclear: set[Path] = set()  # files with several labels
     for row, file in zip(rows, files, strict=True):
         cell, split = row[names.path], None
+        labels = {label: row[label] for label in names.labels}
         empty = [label for label in names.labels if not row[label]]
         if names.clam:
             split = splits.get(cell)
         elif names.split:
             split = split_word(row[names.split])
-        if file is None:
+        if not cell:
+            left_out["a row"] = f"has no {names.path}"
+        elif file is None:
             left_out[cell] = "does not exist"
         elif empty:
             left_out[cell] = f"has no {' and no '.join(empty)}"
@@ -171,10 +179,15 @@ def _labelled(
             left_out[cell] = f"is not in {names.clam}"
         elif split is None and names.split:
             left_out[cell] = f"has the split {shown(row[names.split])}"
+        elif file not in found:
+            group = row[names.group] if names.group else None
+            found[file] = FoundRow(file, labels, group, split)
+        elif found[file].labels == labels:
+            left_out[cell] = "is named twice"
         else:
-            labels = {label: row[label] for label in names.labels}
-            found.append(FoundRow(file, labels, row[names.group] if names.group else None, split))
-    return found, left_out
+            unclear.add(file)
+            left_out[cell] = "has different labels in two rows"
+    return [row for file, row in found.items() if file not in unclear], left_out
 
 
 def _file_column(
@@ -184,11 +197,22 @@ def _file_column(
     if given is not None:
         return given
     sample = rows[:: max(len(rows) // 200, 1)]
-    files = {
-        column: len({index.find(row[column]) for row in sample} - {None}) for column in columns
-    }
+    files: dict[str, int] = {}
+    ambiguous: list[DataError] = []
+    for column in columns:
+        found = set()
+        for row in sample:
+            try:
+                found.add(index.find(row[column]))
+            except DataError as error:  # which does not matter if another column names files
+                ambiguous.append(error)
+        files[column] = len(found - {None})
     best = min(columns, key=lambda column: (-files[column], path_order(column)))
-    return best if files[best] > 0.2 * len(sample) else None
+    if files[best] > 0.2 * len(sample):
+        return best
+    if ambiguous:
+        raise ambiguous[0]
+    return None
 
 
 def _root(files: Mapping[str, Path]) -> Path | None:
@@ -209,14 +233,22 @@ def _settings(
     settings: dict[str, object] = {"csv": table, "path": names.path}
     if root != table.parent:
         settings["root"] = root
-    known = [c for c in columns if c.lower() in GROUP_COLUMNS and c not in names.labels]
+    known = [c for c in columns if is_group_name(c) and c not in (names.path, *names.labels)]
     if names.group is not None or known:
         settings["group"] = names.group or NO_GROUP
     return settings
 
 
-def _is_plain_split(column: str | None, rows: Sequence[Mapping[str, str]]) -> bool:
-    """Whether `read_table` understands the column as it is."""
-    if column is None:
+def _is_plain(
+    names: _Columns, rows: Sequence[Mapping[str, str]], files: Sequence[Path | None]
+) -> bool:
+    """Whether `read_table` understands the table as it is, without rows that are left out."""
+    known = [file for file in files if file is not None]
+    if len(set(known)) < len(known) or not all(row[names.path] for row in rows):
+        return False
+    if names.group is not None and not all(row[names.group] for row in rows):
+        return False
+    if names.split is None:
         return True
-    return column.lower() == "split" and all(row[column].lower() in SPLIT_WORDS for row in rows)
+    words = {row[names.split].lower() for row in rows}
+    return names.split.lower() == "split" and words <= SPLIT_WORDS.keys()

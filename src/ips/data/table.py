@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -35,9 +36,9 @@ SPLIT_WORDS: dict[str, Split] = {
     "test": "test",
 }
 
-#: Columns whose rows belong together, if the config does not name one.
-GROUP_COLUMNS = ("patient", "patient_id", "case", "case_id", "subject", "subject_id", "group")
 NO_GROUP = "none"
+# Columns whose rows belong together, if the config does not name one.
+_GROUPS = re.compile(r"(patient|case|subject|participant|group)([ _-]?id)?", re.I)
 # Usual names of the path column, to suggest one.
 _PATHS = ("file", "filename", "file_name", "filepath", "file_path", "image", "image_path", "slide")
 
@@ -198,18 +199,23 @@ def _find_columns(
     if named is not None:
         keys[named] = "data.group"
     split_column = _check_columns(table, columns, keys, tasks)
-    return split_column, named or _group_column(table, columns, tasks, group)
+    if group is not None:
+        return split_column, named
+    return split_column, _group_column(table, [c for c in columns if c not in (path, *tasks)])
 
 
-def _group_column(
-    table: Path, columns: list[str], tasks: Sequence[str], group: str | None
-) -> str | None:
+def is_group_name(column: str) -> bool:
+    """Whether a column holds patients or other groups, by its name.
+
+    >>> is_group_name("PatientID"), is_group_name("case_id"), is_group_name("patient age")
+    (True, True, False)
+    """
+    return _GROUPS.fullmatch(column) is not None
+
+
+def _group_column(table: Path, columns: Sequence[str]) -> str | None:
     """The column with patients or other groups, by its name; None if there is none."""
-    if group == NO_GROUP:
-        return None
-    found = [
-        column for column in columns if column.lower() in GROUP_COLUMNS and column not in tasks
-    ]
+    found = [column for column in columns if is_group_name(column)]
     if len(found) > 1:
         raise DataError(
             f"{table}: the columns {' and '.join(found)} could both say which images belong "
