@@ -111,6 +111,14 @@ def test_a_perfect_model_gets_no_verdict() -> None:
     assert all(score.better for score in scores.scores)
 
 
+def test_two_classes_have_the_same_interval_whether_binary_or_multiclass() -> None:
+    labels = [0] * 40 + [1] * 5
+    for answers in (labels, [0] * 38 + [1] * 7):
+        kinds = (BINARY, Task("multiclass", 2, names=("ok", "defect")))
+        one, two = (by_key(task_scores(predictions(task, labels, answers))) for task in kinds)
+        assert one == two
+
+
 def test_a_model_that_ranks_well_but_always_answers_the_same() -> None:
     labels, p = [0] * 34 + [1] * 6, [0.1] * 30 + [0.2] * 10
     scores = task_scores(ranked(labels, p))

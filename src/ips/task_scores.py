@@ -128,8 +128,8 @@ def task_scores(task: TaskPredictions) -> TaskScores:
             Score("auc", "AUC, mean over labels", auc(task.probabilities, labels), 0.5, reason),
         ]
     else:
-        # The first class of a binary task would only repeat the area of the second.
-        first, many = (1, "") if task.kind == "binary" else (0, ", mean over classes")
+        # The first of two classes would only repeat the area of the second.
+        first, many = (1, "") if len(task.classes) == 2 else (0, ", mean over classes")
         area = auc(task.probabilities[:, first:], labels[:, first:])
         scores = [
             Score("accuracy", "accuracy", accuracy, share),
