@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -66,8 +66,8 @@ def read_labels(
 ) -> dict[str, dict[str, Tensor]]:
     """Read the labels of images from a CSV, encoded as in training; see `find_images`.
 
-    A row belongs to the image with its path, or else to an image with its file name, if no other
-    row has that. Images and tasks without a label are left out.
+    A row belongs to the image with its path, or else to the image with its file name, if no other
+    row and no other image has that. Images and tasks without a label are left out.
 
     Returns:
         The label of each task, by image.
@@ -110,12 +110,14 @@ def _match(images: Sequence[str], rows: Sequence[Row]) -> dict[str, Row]:
     by_name: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_name[row.path.name].append(row)
+    count = Counter(Path(image).name for image in images)
     found = {}
     for image in images:
-        named = by_name[Path(image).name]
+        name = Path(image).name
+        named = by_name[name]
         if match := by_path.get(Path(image).resolve()):
             found[image] = match
-        elif len(named) == 1:
+        elif len(named) == count[name] == 1:
             found[image] = named[0]
     return found
 
