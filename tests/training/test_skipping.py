@@ -11,10 +11,13 @@ from PIL import Image
 from rich.console import Console
 
 from ips import api
-from ips.config_io import write_yaml
+from ips.config_io import parse_config, read_yaml, write_yaml
 from ips.data.split import Split
 from ips.errors import ConfigError, DataError
+from ips.progress import progress_bar
+from ips.training import RunFolder
 from ips.training.leaks import divided_names, equal_images
+from ips.training.skipping import skip_bad_files
 from tests.training.own_images import save_noise
 from tests.training.tiny import own_values
 
@@ -52,6 +55,17 @@ def test_bad_files_are_left_out_and_listed(config: Path, tmp_path: Path) -> None
         assert not {row["path"] for row in csv.DictReader(file)} & set(reasons)
     api.evaluate(run)  # leaves them out, too
     api.train(config, run=run, skip_errors=True, resume=True)
+
+
+def test_files_are_checked_again_if_no_epoch_was_finished(config: Path, tmp_path: Path) -> None:
+    settings = parse_config(read_yaml(config), source="test")
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    first = skip_bad_files(settings, folder, progress_bar(None))
+    write_yaml(first.model_dump(mode="json"), folder.config)  # killed in the first epoch
+    save_noise(tmp_path / "2.png", seed=2)
+    again = skip_bad_files(settings, folder, progress_bar(None))
+    assert again.data.exclude == ["9.png", "gone.png"]  # type: ignore[union-attr]
 
 
 def test_only_files_of_a_table_can_be_left_out(tmp_path: Path) -> None:

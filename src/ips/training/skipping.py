@@ -24,7 +24,7 @@ def skip_bad_files(config: Config, folder: RunFolder, progress: Progress) -> Con
             f"--skip-errors with data.kind={config.data.kind}: only files of a table can be left "
             "out, so leave out the option"
         )
-    if folder.config.is_file():
+    if folder.has_run(resume=True) and folder.config.is_file():
         saved = parse_saved_config(read_yaml(folder.config), source=str(folder.config)).data
         return _excluding(config, saved.exclude if isinstance(saved, TableConfig) else [])
     found = bad_files(config, config.data, progress)
