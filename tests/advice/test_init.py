@@ -15,10 +15,12 @@ from PIL import Image
 from rich.progress import Progress
 
 from ips import api
+from ips.advice.choices import Choice
 from ips.advice.cost import Cost, measure
 from ips.advice.found import FoundData, FoundRow
 from ips.advice.propose import Proposal, propose
 from ips.advice.survey import FileFacts, Survey, survey
+from ips.advice.write import commented_yaml
 from ips.config_io import parse_config
 from ips.errors import ConfigError, DataError
 from ips.training import build_data
@@ -55,6 +57,11 @@ def proposal(
 
 def photo(width: int, height: int) -> FileFacts:
     return FileFacts("images", width, height, 3)
+
+
+def test_a_reason_with_a_line_break_stays_a_comment() -> None:
+    text = commented_yaml([Choice(("data", "exclude"), ["a\nb.png"], "left out: a\nb.png")], [])
+    assert yaml.safe_load(text) == {"data": {"exclude": ["a\nb.png"]}}
 
 
 class TestPropose:
@@ -156,6 +163,14 @@ def test_the_config_uses_the_own_table(tmp_path: Path, monkeypatch: pytest.Monke
         build_data(config)
     Path("labels.csv").write_text(Path("labels.csv").read_text().replace("okk", "ok"))
     assert len(build_data(config).table) == 29
+
+
+def test_the_next_commands_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(4):
+        draw(tmp_path / f"my data/{'ok' if number % 2 else 'bad'}/{number}.png", seed=number)
+    monkeypatch.chdir(tmp_path)
+    outcome = Outcome("init", "my data")
+    assert outcome.out.splitlines() == ["ips check 'my data.yaml'", "ips train 'my data.yaml'"]
 
 
 def test_sub_folders_give_a_table_beside_the_config(

@@ -11,8 +11,8 @@ from ips.advice.columns import is_multilabel, label_values
 from ips.advice.found import FoundData
 from ips.data.labels import similar_labels
 from ips.errors import DataError, shown
+from ips.tasks import LOPSIDED
 
-_LOPSIDED = 3  # images of the largest class for each of the smallest
 _FEW = 10  # images of a class
 
 
@@ -90,7 +90,7 @@ def task_choices(data: FoundData) -> tuple[list[Choice], list[str]]:
             Choice(("tasks", task, "classes"), len(names), f"images: {listed}{more}"),
             Choice(("tasks", task, "names"), names),
         ]
-        if kind == "multiclass" and len(names) == 2 and largest >= _LOPSIDED * smallest:
+        if kind == "multiclass" and len(names) == 2 and largest >= LOPSIDED * smallest:
             usual = max(names, key=counts.__getitem__)
             share = largest / len(cells)
             reason = f"always answering {shown(usual)} would have an accuracy of {share:.2f}"

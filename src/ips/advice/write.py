@@ -39,7 +39,8 @@ def _lines(choices: Sequence[Choice], *, depth: int) -> Iterator[str]:
             yield from _lines(group, depth=depth + 1)
             continue
         (choice,) = group
-        line, comment = f"{indent}{inline(name)}: {inline(choice.value)}", f"# {choice.reason}"
+        line = f"{indent}{inline(name)}: {inline(choice.value)}"
+        comment = f"# {' '.join(choice.reason.split())}"  # a file name may hold a line break
         if not choice.reason:
             yield line
         elif len(line) + len(comment) + 2 <= _WIDTH:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,8 +80,8 @@ def init(
         print_message(f"warning: {warning}")
     written = f"{new.path} and {new.table}" if new.table else str(new.path)
     print_message(f"wrote {written}: look at it, then run")
-    typer.echo(f"ips check {new.path}")
-    typer.echo(f"ips train {new.path}")
+    for command in ("check", "train"):
+        typer.echo(f"ips {command} {shlex.quote(str(new.path))}")
 
 
 def _ask(question: str, names: Sequence[str]) -> str:
@@ -107,4 +108,4 @@ def check(config: Recipe, settings: Settings = None) -> None:
         these = "1 error: correct it" if count == 1 else f"{count} errors: correct them"
         print_message(f"{these} before training")
         raise typer.Exit(1)
-    print_message(f"nothing stands in the way: ips train {config}")
+    print_message(f"nothing stands in the way: ips train {shlex.quote(config)}")
