@@ -342,9 +342,11 @@ def _read_lines(table: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]
     (_, columns), *rest = lines
     for number, cells in rest:
         if len(cells) != len(columns):
+            remedy = "put quotes around a cell that contains the separator"
+            if len(cells) < len(columns):
+                remedy = "add the missing ones, empty if need be"
             raise DataError(
-                f"{table}, line {number}: {len(cells)} cells under {len(columns)} columns: put "
-                f"quotes around a cell that contains the separator"
+                f"{table}, line {number}: {len(cells)} cells under {len(columns)} columns: {remedy}"
             )
     return columns, [(number, dict(zip(columns, cells, strict=True))) for number, cells in rest]
 
