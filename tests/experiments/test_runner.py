@@ -13,8 +13,9 @@ from ips.config import Config
 from ips.errors import IPSError, RunError
 from ips.experiments import run_experiment
 from ips.experiments import runner as module
+from ips.experiments.arms import Arm
 from ips.experiments.efficiency import Cost
-from ips.experiments.runner import read_results
+from ips.experiments.runner import Plan, read_results
 from ips.experiments.tables import Result
 from ips.training import RunFolder, train
 from tests.experiments.small import SMALL, plan, quiet
@@ -113,15 +114,21 @@ def test_costs_are_cached_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(configs) == 2  # the settings differ
 
 
-@pytest.mark.parametrize(
-    "text", [b"{", b"\xff", b"[1]", b'{"majority": "high"}', b'{"majority": {}}', b"[" * 20_000]
-)
-def test_a_damaged_score_is_named(tmp_path: Path, text: bytes) -> None:
-    small = plan(tmp_path)
+def finished_run(folder: Path) -> tuple[Plan, Arm, Path]:
+    """A plan, its first arm, and the folder of a run that only lacks its scores."""
+    small = plan(folder)
     arm = SMALL.arms("laptop")[0]
     run = small.run(arm, 0)
     run.mkdir(parents=True)
     module._write_json(run / "asked.json", small.config(arm, 0).model_dump(mode="json"))
+    return small, arm, run
+
+
+@pytest.mark.parametrize(
+    "text", [b"{", b"\xff", b"[1]", b'{"majority": "high"}', b'{"majority": {}}', b"[" * 20_000]
+)
+def test_a_damaged_score_is_named(tmp_path: Path, text: bytes) -> None:
+    small, _, run = finished_run(tmp_path)
     assert read_results(small) == []
     (run / "test.json").write_bytes(text)
     with pytest.raises(RunError, match=r"test\.json: .*: delete it and run the same command again"):
@@ -130,11 +137,7 @@ def test_a_damaged_score_is_named(tmp_path: Path, text: bytes) -> None:
 
 @pytest.mark.parametrize("score", [0.5, {"metric": "accuracy", "score": 0.5}])
 def test_scores_of_earlier_versions_are_read(tmp_path: Path, score: Any) -> None:
-    small = plan(tmp_path)
-    arm = SMALL.arms("laptop")[0]
-    run = small.run(arm, 0)
-    run.mkdir(parents=True)
-    module._write_json(run / "asked.json", small.config(arm, 0).model_dump(mode="json"))
+    small, arm, run = finished_run(tmp_path)
     module._write_json(run / "test.json", {"majority": score})
     assert read_results(small) == [Result(arm, 0, "majority", 0.5)]
 

@@ -75,7 +75,7 @@ class PatchSource(Closable, ABC):
     @cached_property
     def coords(self) -> Coords:
         """``(N, 2)`` top-left corners as x, y in full-resolution pixels."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no coords: set them, or define them")
 
     @abstractmethod
     def __len__(self) -> int: ...
