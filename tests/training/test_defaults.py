@@ -30,12 +30,7 @@ def test_photographs_get_a_pretrained_encoder_that_is_fine_tuned(tmp_path: Path)
         *("efficientnet-lite0", "imagenet"),
         7,
     )
-    assert (train.lr, train.encoder_lr, train.result, train.balance) == (
-        0.0005,
-        0.3,
-        "best",
-        "none",
-    )
+    assert (train.lr, train.result, train.balance) == (0.0005, "best", "none")
     augment = config.augment
     assert (augment.kind, augment.flips, augment.turns) == ("photographs", "horizontal", False)
     assert resolve(config, build_data(config)) == config
@@ -46,18 +41,18 @@ def test_the_users_choice_is_kept(tmp_path: Path) -> None:
     config = resolved(
         photographs(tmp_path),
         encoder={"name": "thin-resnet", "stages": 2},
-        train={"lr": 0.01, "result": "last", "encoder_lr": 0.5},
+        train={"lr": 0.01, "result": "last"},
         augment={"kind": "documents", "turns": True, "blur": 0},
     )
     assert (config.encoder.name, config.encoder.weights, config.encoder.stages) == (
         *("thin-resnet", None),
         2,
     )
-    assert (config.train.lr, config.train.encoder_lr, config.train.result) == (0.01, 0.5, "last")
+    assert (config.train.lr, config.train.result) == (0.01, "last")
     augment = config.augment
     assert (augment.flips, augment.turns, augment.blur) == ("none", True, 0)
     fresh = resolved(tmp_path / "labels.csv", encoder={"weights": "none"})
-    assert (fresh.encoder.name, fresh.train.lr, fresh.train.encoder_lr) == ("resnet18", 0.001, 1)
+    assert (fresh.encoder.name, fresh.train.lr) == ("resnet18", 0.001)
 
 
 def test_slides_are_known_by_their_resolution(tmp_path: Path) -> None:
@@ -108,7 +103,7 @@ def test_data_sets_of_the_paper_get_nothing_of_this() -> None:
     config = tiny("data.validation=3")
     config = resolve(config, build_data(config))
     train = config.train
-    assert (train.lr, train.encoder_lr, train.result, train.balance) == (0.001, 1, "last", "none")
+    assert (train.lr, train.result, train.balance) == (0.001, "last", "none")
     assert config.augment.kind == "none"
     with pytest.raises(ConfigError, match="only the classes of a table can be balanced"):
         resolve(tiny("train.balance=weights"), build_data(tiny()))
@@ -120,8 +115,5 @@ def test_recipes_of_tables_neither_balance_nor_choose_an_epoch(tmp_path: Path, r
     values = read_recipe(recipe, settings=[f"data.csv={table}"])
     config = parse_config(values, source=recipe)
     config = resolve(config, build_data(config))
-    assert (config.train.balance, config.train.result, config.train.encoder_lr) == (
-        *("none", "last"),
-        1,
-    )
+    assert (config.train.balance, config.train.result) == ("none", "last")
     assert config.augment.kind == "none"

@@ -91,12 +91,7 @@ class TrainConfig(Section):
         "Peak learning rate; null for 0.0005 with a table and a pretrained encoder, else 0.001",
         gt=0,
     )
-    encoder_lr: float | None = key(
-        None,
-        "Learning rate of the encoder as a factor of lr; null for 0.3 with a table and a "
-        "pretrained encoder, else 1",
-        gt=0,
-    )
+    encoder_lr: float = key(1.0, "Learning rate of the encoder as a factor of lr", gt=0)
     weight_decay: float = key(0.1, "Weight decay of AdamW", ge=0)
     warmup: float | None = key(
         None, "Epochs of linear warm-up; null for a tenth of all epochs, at most 10", ge=0

@@ -21,9 +21,10 @@ from ips.training.data import Data
 
 _STAGES = {EFFICIENTNET: 7}  # others have 4
 
-# A pretrained encoder needs small steps, the new layers behind it larger ones.
-_FINE_TUNING = {"lr": 0.0005, "encoder_lr": 0.3}
-_FROM_SCRATCH = {"lr": 0.001, "encoder_lr": 1.0}
+_FINE_TUNING, _FROM_SCRATCH = (
+    0.0005,
+    0.001,
+)  # learning rates; a pretrained encoder needs small steps
 
 _NONE = {"flips": "none", "turns": False, "colour": 0, "stain": 0, "blur": 0, "shift": 0}
 _PRESETS: dict[str, dict[str, Any]] = {
@@ -105,7 +106,6 @@ def _train(config: Config, data: Data) -> TrainConfig:
     train, own = config.train, isinstance(config.data, TableConfig)
     assert config.encoder.name is not None
     tuned = own and is_pretrained(config.encoder.name, config.encoder.weights)
-    rates = _FINE_TUNING if tuned else _FROM_SCRATCH
     validated = data.validation is not None
     for key, open in (("result", "last"), ("patience", None)):
         value = getattr(train, key)
@@ -123,8 +123,7 @@ def _train(config: Config, data: Data) -> TrainConfig:
     lopsided = own and labels and lopsided_classes(labels, tasks) is not None
     return train.model_copy(
         update={
-            "lr": train.lr or rates["lr"],
-            "encoder_lr": train.encoder_lr or rates["encoder_lr"],
+            "lr": train.lr or (_FINE_TUNING if tuned else _FROM_SCRATCH),
             "balance": train.balance or ("weights" if lopsided else "none"),
             "result": train.result or ("best" if own and validated else "last"),
         }

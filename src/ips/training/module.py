@@ -229,10 +229,9 @@ class Learner(BaseLearner):
     def _parameter_groups(self) -> Any:
         """The parameters, in two groups if the encoder has its own learning rate."""
         lr, factor = self.config.train.lr, self.config.train.encoder_lr
-        if factor in (None, 1):
+        if factor == 1:
             return self.net.parameters()
         assert lr is not None
-        assert factor is not None
         encoder = list(self.net.encoder.parameters())
         ids = {id(weight) for weight in encoder}
         rest = [weight for weight in self.net.parameters() if id(weight) not in ids]
