@@ -1,5 +1,6 @@
 """The `ips` command. Heavy imports are inside the commands, so that `ips --help` is fast."""
 
+import os
 import sys
 
 from ips.errors import MissingPackageError, require
@@ -10,6 +11,10 @@ except MissingPackageError as error:
     sys.exit(f"ips: {error}")
 
 from ips.cli.app import app, main
+
+# Threads of torch sleep while they wait for each other. Spinning, they would take the time of other
+# programs and then wait for these: training would take up to twice as long beside any other work.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # Each module adds its commands to `app`; `ips --help` lists them in the order of these imports.
 # isort: off
