@@ -151,7 +151,7 @@ def _read_regions(path: Path) -> Reading:
     """Read ASAP's XML as CAMELYON16 is read."""
     regions = read_tumour_regions(path)
     share = coverage(regions, np.array([[0, 0], [10, 20]]), extent=PATCH)
-    shapes = [(region.group, region.polygon.tolist()) for region in regions]
+    shapes = [[part.tolist() for part in (region.polygon, *region.holes)] for region in regions]
     return Reading((len(regions), len(read_outlines(path))), (shapes, share.tolist()))
 
 

@@ -209,7 +209,24 @@ def test_pages_with_the_same_layout_are_not_copies_of_each_other() -> None:
     pages.append(pages[3] + random.normal(0, 0.05, 256))
     facts = FileFacts("images", width=16, height=16, channels=1)
     files = {
-        str(i): Examined(facts, (1, 8, 8), 4, 0.0, page.astype(np.float32))
+        str(i): Examined(facts, (1, 8, 8), 4, 0.0, page.astype(np.float32), None)
         for i, page in enumerate(pages)
     }
     assert look_alikes(list(files), files) == [("3", "12")]
+
+
+def test_mistakes_in_the_objects_are_named_with_everything_else(data: DataSet) -> None:
+    boxes = data.folder / "boxes.csv"
+    lines = ["path,left,top,right,bottom", "00.png,1,2,5,6", "00.png,2,2,9000,6", "99.png,1,2,5,6"]
+    boxes.write_text("\n".join([*lines, "01.png,5,5,5,9"]))
+    section = {"kind": "table", "csv": str(data.folder / "table.csv"), "objects": str(boxes)}
+    report = api.check(data.write(data=section))
+    assert found(report, "error", r"boxes\.csv, line 3: the box 2, 2, 9000, 6 is not inside the im")
+    assert found(report, "error", r"boxes\.csv, line 4: '99\.png' is not in the table of images")
+    assert found(report, "error", r"boxes\.csv, line 5: the box 5, 5, 5, 9 is empty")
+    boxes.write_text("\n".join(lines[:2]))
+    report = api.check(data.write(data=section))
+    assert not any(problem.weight == "error" for problem in report.problems)
+    assert report.facts["objects"] == "1 on 1 of 40 images"
+    boxes.write_text("path,left,top,right\n00.png,1,2,3")
+    assert found(api.check(data.write(data=section)), "error", r"no column 'bottom' among")

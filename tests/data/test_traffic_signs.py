@@ -113,6 +113,10 @@ def test_boxes_are_in_pixels_of_the_resized_image(folder: Path) -> None:
     assert data.boxes(index["seventy"]).tolist() == [[500, 350, 600, 450]]  # 5 times as large
     assert data.boxes(index["fifty"]).tolist() == [[102.5, 150, 152.5, 200]]
     assert data.boxes(index["largest"]).tolist() == [[100, 150, 200, 250], [0, 0, 75, 75]]
+    assert data.objects(index["empty"], "sign") == []
+    first, second = data.objects(index["largest"], "sign")
+    assert first.bounds[0].tolist() == [100, 150]
+    assert second.bounds[1].tolist() == [75, 75]
 
 
 def test_patches_are_crops_of_the_resized_image(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median
@@ -22,9 +23,10 @@ from ips.data.table import NO_GROUP, Row
 from ips.errors import DataError, IPSError
 from ips.tasks import build_tasks
 from ips.training.checks import check_files, each_file, missing_classes
-from ips.training.data import build_data, file_name, split_rows
+from ips.training.data import build_data, file_name, open_source, split_rows
 from ips.training.leaks import divided_names, equal_images
 from ips.training.model import resolve
+from ips.training.objects import table_objects
 from ips.training.skipping import scan
 
 _FEW_IMAGES = 30  # for training
@@ -60,6 +62,9 @@ def check_config(config: Config, progress: Progress) -> Report:
     files = _examine(config, rows, names, report, progress)
     if files:
         compare(files, config.patches, report)
+    _check_objects(
+        config, config.data, scanned.rows, dict(zip(names, rows, strict=True)), files, report
+    )
     splits = _check_splits(config, config.data, labels, report, root=root)
     _check_copies(config.data, rows, names, files, splits, report)
     _add_facts(config, files, dict(zip(names, rows, strict=True)), splits, report)
@@ -92,6 +97,35 @@ def _examine(
         for name, result in zip(names, results, strict=True)
         if not isinstance(result, IPSError)
     }
+
+
+def _check_objects(
+    config: Config,
+    data: TableConfig,
+    rows: Sequence[Row],
+    row_of: Mapping[str, Row],
+    files: Mapping[str, Examined],
+    report: Report,
+) -> None:
+    """Report mistakes in ``data.objects``; ``files`` are the images that can be opened."""
+    open = partial(open_source, patches=config.patches)
+    try:
+        located = table_objects(data, rows, list(config.tasks), open)
+    except DataError as error:
+        report.add("error", error)
+        return
+    if located is None:
+        return
+    report.add("error", *located.errors)
+    counts = []
+    for name, file in files.items():
+        problems = located.problems(row_of[name].path, file.size)
+        report.add("error", *problems)
+        if not problems:
+            found = [located.regions(row_of[name].path, task) or [] for task in config.tasks]
+            counts.append(max(map(len, found)))
+    with_objects = sum(count > 0 for count in counts)
+    report.facts["objects"] = f"{sum(counts):,} on {with_objects:,} of {len(counts):,} images"
 
 
 def _check_splits(

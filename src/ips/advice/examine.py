@@ -38,6 +38,7 @@ class Examined:
         patches: N.
         blank: share of patches of a single colour.
         look: tiny grey picture of an image, ``(256,)``; None for features.
+        size: width and height of the whole image; None if unknown.
     """
 
     facts: FileFacts
@@ -45,6 +46,7 @@ class Examined:
     patches: int
     blank: float
     look: npt.NDArray[np.float32] | None
+    size: tuple[int, int] | None
 
 
 def examine(path: Path, patches: PatchesConfig) -> Examined:
@@ -53,10 +55,11 @@ def examine(path: Path, patches: PatchesConfig) -> Examined:
         source.check()
         facts = read_facts(path, white=patches.white)
         if facts.kind == "features":
-            return Examined(facts, source.shape, len(source), 0.0, None)
+            return Examined(facts, source.shape, len(source), 0.0, None, None)
         some = torch.linspace(0, len(source) - 1, min(len(source), _SAMPLE)).long()
         share = float(blank(source.read(some)).float().mean())
-        return Examined(facts, source.shape, len(source), share, _look(source))
+        size = source.parts[0].size
+        return Examined(facts, source.shape, len(source), share, _look(source), size)
 
 
 def _look(source: PatchSource) -> npt.NDArray[np.float32]:

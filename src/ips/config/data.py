@@ -76,6 +76,11 @@ class TableConfig(Section):
         "Column of patients or other groups, which no split divides; null for a column called "
         "patient, case_id or the like; none for no groups",
     )
+    objects: Path | None = key(
+        None,
+        "CSV file with the boxes of objects, or folder of annotation files, to compare attention "
+        "with; null for none",
+    )
     test: float = key(0.2, "Fraction of test images, if there is no split column", gt=0, lt=1)
     validation: float = key(
         0.2,

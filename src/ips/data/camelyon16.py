@@ -25,9 +25,11 @@ from ips.errors import DataError, because, shown
 
 TASK = "tumor"
 
+INCOMPLETE_ANNOTATIONS = frozenset({"test_114"})
+"""Names of the slides with tumours that are not annotated."""
+
 _RENAMED = {"normal_086": "tumor_111"}
 _DUPLICATES = frozenset({"test_049"})
-_INCOMPLETE_ANNOTATIONS = frozenset({"test_114"})
 _TRAINING = [
     *(f"normal_{n:03}" for n in range(1, 161) if f"normal_{n:03}" not in _RENAMED),
     *(f"tumor_{n:03}" for n in range(1, 112)),
@@ -145,7 +147,7 @@ def write_table(slides: Iterable[Camelyon16Slide], path: str | Path) -> None:
 
 def camelyon16_regions(folder: str | Path, slide: Camelyon16Slide) -> list[Region] | None:
     """Tumour regions of a slide; None if its annotation is incomplete."""
-    if slide.name in _INCOMPLETE_ANNOTATIONS:
+    if slide.name in INCOMPLETE_ANNOTATIONS:
         return None
     if not slide.tumor:
         return []

@@ -26,6 +26,7 @@ from ips.files import split_address, write_text
 if TYPE_CHECKING:  # a mistake in a table is reported before torch is imported
     from torch import Tensor
 
+    from ips.data.regions import Objects, Region
     from ips.patches import PatchSource
 
 #: What a column `split` may say.
@@ -360,13 +361,26 @@ class TableData:
         *,
         labels: Sequence[dict[str, Tensor]],
         open: Callable[[Path], PatchSource],
+        located: Objects | None = None,
     ) -> None:
         if len(rows) != len(labels):
             raise DataError(f"{len(rows)} rows but {len(labels)} labels: encode the same rows")
-        self.rows, self.labels, self.open = rows, labels, open
+        self.rows, self.labels, self.open, self.located = rows, labels, open, located
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: int) -> tuple[PatchSource, dict[str, Tensor]]:
         return self.open(self.rows[index].path), self.labels[index]
+
+    def objects(self, index: int, task: str) -> list[Region] | None:
+        """Regions of the objects that matter for a task; None if they are unknown."""
+        if self.located is None:
+            return None
+        return self.located.regions(self.rows[index].path, task)
+
+    def object_problems(self, index: int, source: PatchSource) -> list[DataError]:
+        """An error for each object that cannot be right on the image, which is ``source``."""
+        if self.located is None:
+            return []
+        return self.located.problems(self.rows[index].path, source.parts[0].size)

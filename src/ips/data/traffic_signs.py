@@ -26,6 +26,7 @@ from torch import Tensor
 
 from ips.data.download import Progress, check_url, fetch, unpack
 from ips.data.output import locks_output
+from ips.data.regions import Region
 from ips.data.seeded import SeededDataset, seeded_generator
 from ips.data.split import Split, check_split, stratified_split
 from ips.data.traffic_sign_annotations import NAMES as NAMES
@@ -208,6 +209,10 @@ class TrafficSigns(SeededDataset[tuple[ImagePatches, dict[str, Tensor]]]):
         if augmentation is not None:
             boxes += np.array(augmentation.shift * 2)
         return boxes
+
+    def objects(self, index: int, task: str) -> list[Region]:
+        """Regions of `boxes`."""
+        return [Region.box(*box) for box in self.boxes(index).tolist()]
 
     def _augmentation(self, index: int) -> Augmentation | None:
         if not self.fresh:

@@ -31,7 +31,7 @@ def with_stand_in(config: Config, folder: Path) -> Config:
     """Replace a missing table of feature files by that of the stand-in in ``folder``."""
     if not isinstance(config.data, TableConfig) or config.data.csv.is_file():
         return config
-    update = {"csv": (folder / TABLE).resolve(), "root": None}
+    update = {"csv": (folder / TABLE).resolve(), "root": None, "objects": None}
     return config.model_copy(update={"data": config.data.model_copy(update=update)})
 
 

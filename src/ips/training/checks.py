@@ -17,6 +17,7 @@ from ips.errors import DataError, IPSError
 from ips.patches import PatchSource
 from ips.tasks import Task
 from ips.training.data import Data, DataSet
+from ips.training.objects import object_problems
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -52,7 +53,7 @@ def missing_classes(
 def check_files(data: Data, progress: Progress) -> None:
     """Open the files of all splits, and raise one error for all that cannot be used."""
     items = list(_items(data))
-    results = each_file(items, lambda item: usable(item[0][item[1]][0]), progress)
+    results = each_file(items, lambda item: _checked(*item), progress)
     if bad := [result for result in results if isinstance(result, IPSError)]:
         raise DataError(_summary(bad, len(items)))
     shapes: dict[tuple[int, ...], str] = {}
@@ -71,6 +72,14 @@ def _items(data: Data) -> Iterator[tuple[DataSet, int]]:
     for split in (data.train, data.validation, data.test):
         if split is not None:
             yield from ((split, number) for number in range(len(split)))
+
+
+def _checked(data: DataSet, number: int) -> PatchSource:
+    """Read a little of an image; raise if it, or an object on it, cannot be used."""
+    source = usable(data[number][0])
+    if problems := object_problems(data, number, source):
+        raise problems[0]
+    return source
 
 
 def usable(source: PatchSource) -> PatchSource:

@@ -23,6 +23,7 @@ from ips.config import (
 )
 from ips.data import traffic_signs
 from ips.data.labels import encode_labels
+from ips.data.regions import Region
 from ips.data.split import SPLIT_NUMBERS, Split, grouped_split, stratified_split
 from ips.data.synthetic import megapixel_mnist, road_signs
 from ips.data.synthetic.digits import load_digits
@@ -34,12 +35,16 @@ from ips.images import Channels
 from ips.images.colour import channels_of
 from ips.patches import ImageLike, PatchSource, open_patches, sampled
 from ips.patches.features import check_widths
+from ips.training.objects import object_problems, objects_of, table_objects
 
 Item = tuple[PatchSource, dict[str, Tensor]]
 
 
 class DataSet(Protocol):
-    """Images by number, each with its labels; may have a method ``set_epoch(epoch)``."""
+    """Images by number, each with its labels.
+
+    May have a method ``set_epoch(epoch)``, and those of `ips.training.objects`.
+    """
 
     def __len__(self) -> int: ...
 
@@ -86,6 +91,12 @@ class Sampled:
 
     def set_epoch(self, epoch: int) -> None:
         set_epoch(self.data, epoch)
+
+    def objects(self, index: int, task: str) -> list[Region] | None:
+        return objects_of(self.data, index, task)
+
+    def object_problems(self, index: int, source: PatchSource) -> list[DataError]:
+        return object_problems(self.data, index, source)
 
 
 def set_epoch(data: DataSet, epoch: int) -> None:
@@ -187,9 +198,14 @@ def _table(data: TableConfig, config: Config) -> Data:
         patches = config.patches.model_copy(update={"channels": channels})
         opener = partial(open_source, patches=patches)
 
+    located = table_objects(data, rows, tasks, opener)
+    if located is not None and located.errors:
+        raise located.errors[0]
+
     def part(numbers: Sequence[int]) -> TableData:
         labels = [encoded.labels[i] for i in numbers]
-        return TableData([rows[i] for i in numbers], labels=labels, open=opener)
+        chosen = [rows[i] for i in numbers]
+        return TableData(chosen, labels=labels, open=opener, located=located)
 
     return Data(
         train=part(numbers["train"]),

@@ -40,6 +40,7 @@ from ips.training.split_file import check_test_images, record_split
 # Settings that may differ in a resumed run, since they do not change what is learnt. Channels do,
 # but so does encoder.inputs then.
 _FREE = (
+    "data.objects",
     *("train.workers", "select.load", "select.compile"),
     *("patches.channels", "patches.slide_mpp"),
 )

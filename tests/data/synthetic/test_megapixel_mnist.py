@@ -56,6 +56,19 @@ def test_labels_match_the_digits_of_the_image(scenes: MegapixelMNIST) -> None:
         assert [labels[task].shape for task in TASKS] == [()] * 3 + [(10,)]
 
 
+def test_objects_are_the_digits_and_not_the_noise(scenes: MegapixelMNIST) -> None:
+    digits = {image.tobytes() for image in load_digits().images}
+    for index in range(4):
+        picture = scenes[index][0].dense()
+        regions = scenes.objects(index, "top")
+        cut = []
+        for region in regions:
+            (x0, y0), (x1, y1) = (corner.astype(int) for corner in region.bounds)
+            cut.append(picture[y0:y1, x0:x1].tobytes())
+        assert len(regions) == 5
+        assert set(cut) <= digits
+
+
 def test_pictures_are_noise_with_digits_pasted_over_it(scenes: MegapixelMNIST) -> None:
     for index in range(len(scenes)):
         layout = scenes.layout(index)

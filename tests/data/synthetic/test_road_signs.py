@@ -145,8 +145,11 @@ def test_the_speed_limit_is_in_its_box_with_the_pole_below(roads: RoadSigns) -> 
         changed = np.abs(seen - draw_scene(without_limits(layout))).max(axis=-1) > 0
         if not len(roads.boxes(index)):
             assert not changed.any()
+            assert roads.objects(index, "sign") == []
             continue
         ((x0, y0, x1, y1),) = roads.boxes(index)
+        (region,) = roads.objects(index, "sign")
+        assert [*region.bounds[0], *region.bounds[1]] == [x0, y0, x1, y1]
         assert changed[y0:y1, x0:x1].mean() > 0.7  # a disc is 0.79 of its square
         pole = (x0 + x1) // 2
         changed[y0 - 3 : y1 + 3, x0 - 3 : x1 + 3] = False  # the rim is smooth

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ips.data.regions import Region
 from ips.data.seeded import SeededDataset, seeded_generator
 from ips.data.split import SPLIT_NUMBERS, Split, check_split
 from ips.data.synthetic.digits import CLASSES, DIGIT_SIDE, Digits, Numbers, Pixels, load_digits
@@ -83,6 +84,11 @@ class SceneDataset(SeededDataset[tuple[ScenePatches, dict[str, Tensor]]], ABC):
             "multi": torch.from_numpy((counts > 0).astype(np.float32)),
         }
         return scene, labels
+
+    def objects(self, index: int, task: str) -> list[Region]:
+        """Regions of the five digits of image ``index``; noise is no object."""
+        places = self.layout(index).digit_places.tolist()
+        return [Region.box(x, y, x + DIGIT_SIDE, y + DIGIT_SIDE) for x, y in places]
 
 
 class MegapixelMNIST(SceneDataset):

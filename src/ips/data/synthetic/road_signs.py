@@ -27,6 +27,7 @@ from torch import Tensor
 
 from ips.annotations import polygon_feature, write_geojson
 from ips.data.output import locks_output
+from ips.data.regions import Region
 from ips.data.seeded import SeededDataset, seeded_generator
 from ips.data.split import SPLIT_NUMBERS, Split, check_split
 from ips.data.synthetic.folder import Row, write_folder
@@ -110,6 +111,10 @@ class RoadSigns(SeededDataset[tuple[ImagePatches, dict[str, Tensor]]]):
         limits = [sign for sign in self.layout(index).signs if sign.kind in SPEEDS]
         corners = [(s.x, s.y, s.x + s.diameter, s.y + s.diameter) for s in limits]
         return np.array(corners, dtype=np.int64).reshape(-1, 4)
+
+    def objects(self, index: int, task: str) -> list[Region]:
+        """Region of the speed limit on image ``index``, if there is one."""
+        return [Region.box(*box) for box in self.boxes(index).tolist()]
 
     def layout(self, index: int) -> Layout:
         """Content of image ``index`` in the current epoch."""
