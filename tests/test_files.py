@@ -14,7 +14,9 @@ from ips.files import (
     atomic_path,
     atomic_write,
     equal_files,
+    exists,
     fingerprint,
+    is_file,
     list_files,
     write_text,
 )
@@ -130,6 +132,12 @@ def test_folders_are_listed_by_name_and_files_taken_as_given(tmp_path: Path) -> 
 
     listed = list_files([single, tmp_path], accept=accept)
     assert listed == [single, tmp_path / "a.png", tmp_path / "b.png"]
+
+
+def test_a_name_that_no_file_can_have_does_not_exist(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").touch()
+    assert [exists(tmp_path / name) for name in ("a.bin", "", "b", "x" * 5000)] == [1, 1, 0, 0]
+    assert [is_file(tmp_path / name) for name in ("a.bin", "", "b", "x" * 5000)] == [1, 0, 0, 0]
 
 
 def test_a_fingerprint_changes_with_the_file_and_the_facts(tmp_path: Path) -> None:

@@ -122,6 +122,19 @@ def list_files(paths: Iterable[Path], *, accept: Callable[[Path], bool]) -> list
     return found
 
 
+def exists(path: Path) -> bool:
+    """Whether there is a file or folder; no error if none can have this name."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a file; no error if none can have this name."""
+    return exists(path) and path.is_file()
+
+
 def split_address(path: str | Path) -> tuple[Path, str | None]:
     """Split ``file.h5::group`` into file and group; the group may be None.
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ips.errors import DataError, IPSError
-from ips.files import split_address
+from ips.files import is_file, split_address
 from ips.images import is_image
 from ips.patches import open_features
 from ips.patches.opening import FEATURE_SUFFIXES
@@ -51,7 +51,7 @@ class FileIndex:
         if not cell:
             return None
         direct = self.root / cell
-        if _is_file(split_address(direct)[0]):
+        if is_file(split_address(direct)[0]):
             return direct
         name = cell.replace("\\", "/").rpartition("/")[2]
         stem, _, ending = name.rpartition(".")
@@ -95,10 +95,3 @@ def _has_features(path: Path) -> bool:
     except IPSError:
         return False
     return True
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # no file can have this name
-        return False

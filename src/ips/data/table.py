@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from ips.data.split import Split, divided_groups
 from ips.errors import DataError, because, shown
-from ips.files import split_address, write_text
+from ips.files import exists, is_file, split_address, write_text
 
 if TYPE_CHECKING:  # a mistake in a table is reported before torch is imported
     from torch import Tensor
@@ -156,7 +156,7 @@ def scan_table(
         rows.append(Row(path=file, labels=labels, split=split, group=member, line=line))
     if not rows and not errors:
         raise DataError(f"{table}: all images are in data.exclude: leave out fewer")
-    missing = [row for row in rows if not _exists(split_address(row.path)[0])]
+    missing = [row for row in rows if not exists(split_address(row.path)[0])]
     return ScannedTable(rows, errors + _group_errors(table, rows), missing)
 
 
@@ -245,13 +245,6 @@ def _group_errors(table: Path, rows: Sequence[Row]) -> list[DataError]:
     ]
 
 
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # no file can have this name
-        return False
-
-
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write a table that `read_table` can read."""
     text = io.StringIO()
@@ -302,7 +295,7 @@ def _no_path_column(
     table: Path, path: str, columns: Sequence[str], cells: Mapping[str, str], folder: Path
 ) -> str:
     """`_no_column` with the column whose first cell is a file, or that is called like one."""
-    files = [c for c in columns if cells[c] and _is_file(split_address(folder / cells[c])[0])]
+    files = [c for c in columns if cells[c] and is_file(split_address(folder / cells[c])[0])]
     usual = [column for column in columns if column.lower() in _PATHS]
     similar = _similar(path, columns)
     guesses = [*files, *([similar] if similar else []), *usual]
@@ -313,13 +306,6 @@ def _similar(column: str, columns: Sequence[str]) -> str | None:
     lower = {name.lower(): name for name in columns}
     near = get_close_matches(column.lower(), lower, n=1)
     return lower[near[0]] if near else None
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # no file can have this name
-        return False
 
 
 def _read_lines(table: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
