@@ -194,6 +194,16 @@ def test_a_table_without_its_columns_is_one_error(data: DataSet) -> None:
     assert "1 error: correct it before training" in outcome.err
 
 
+def test_a_guessed_encoding_is_noted(data: DataSet) -> None:
+    data.rows[0][2] = data.rows[1][2] = "Müller"
+    config = data.write()
+    table = data.folder / "table.csv"
+    table.write_bytes(table.read_text().encode("cp1252"))
+    report = api.check(config)
+    assert found(report, "note", "read as Windows-1252: if 'Müller' looks wrong, save it as")
+    assert not report.errors
+
+
 def test_data_that_is_drawn(tmp_path: Path) -> None:
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(TINY))

@@ -52,6 +52,26 @@ class TestTables:
         write_table(photos.parent / "other.csv", ["a,b", "1,2"])
         assert find(photos.parent).settings == find(photos).settings
 
+    @pytest.mark.parametrize("encoding", ["cp1252", "utf-16"])
+    def test_a_table_of_excel_in_a_folder(self, photos: Path, encoding: str) -> None:
+        text = photos.read_text().replace("defect", "schädlich").replace(",", ";")
+        photos.write_bytes(text.encode(encoding))
+        data = find(photos.parent)
+        assert set(labels(data)) == {"ok", "schädlich"}
+        assert any("if 'schädlich' looks wrong" in n for n in data.notes) == (encoding == "cp1252")
+
+    def test_unreadable_tables_in_a_folder_are_named(self, photos: Path) -> None:
+        other = write_table(photos.parent / "other.csv", ["a,b", "1"])
+        assert any(f"ignored {other}, line 2: 1 cells" in note for note in find(other.parent).notes)
+        photos.write_text(photos.read_text() + "6.png,p3\n")
+        other.unlink()
+        with pytest.raises(DataError, match=r"photos\.csv, line 8: 2 cells under 4 columns"):
+            find(photos.parent)
+        draw(photos.parent / "rest/9.png", seed=9)
+        data = find(photos.parent)
+        assert set(labels(data)) == {"photos", "rest"}
+        assert any(f"ignored {photos}, line 8" in note for note in data.notes)
+
     def test_an_ambiguous_label_is_one_sentence_or_a_question(self, photos: Path) -> None:
         lines = photos.read_text().splitlines()
         marked = [f"{line},{'AB'[n % 2]}" for n, line in enumerate(lines[1:])]

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from ips.data.cells import encoding_note
 from ips.data.table import Row, TableData, read_table
 from ips.errors import DataError
 from ips.patches.source import MemoryPatches
@@ -32,16 +33,16 @@ def rows_of(task: str, cells: list[str]) -> list[Row]:
 
 
 class TestReadTable:
-    @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+    @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
     @pytest.mark.parametrize("separator", [",", ";", "\t"])
     @pytest.mark.parametrize("newline", ["\n", "\r\n"])
     def test_accepts_common_kinds_of_csv(
         self, folder: Path, separator: str, newline: str, encoding: str
     ) -> None:
-        lines = ["path,grade, Split", "a.tif,high,train", "", "b.tif, low ,Test", ",,"]
+        lines = ["path,grade, Split", "a.tif,höher,train", "", "b.tif, low ,Test", ",,"]
         text = newline.join(lines).replace(",", separator)
         assert read_table(write(folder, text, encoding=encoding), tasks=["grade"]) == [
-            Row(folder / "a.tif", {"grade": "high"}, "train"),
+            Row(folder / "a.tif", {"grade": "höher"}, "train"),
             Row(folder / "b.tif", {"grade": "low"}, "test"),
         ]
 
@@ -115,8 +116,26 @@ class TestReadTable:
     def test_missing_and_wrongly_encoded_tables_are_refused(self, folder: Path) -> None:
         with pytest.raises(DataError, match=r"none\.csv: no such table"):
             read_table(folder / "none.csv", tasks=[])
-        with pytest.raises(DataError, match="save it as UTF-8"):
-            read_table(write(folder, "path\nä.tif", encoding="utf-16"), tasks=[])
+        for content in (
+            "path\nä.tif".encode("utf-16-le"),  # without its mark
+            "path\nä.tif".encode("utf-16")[:-1],
+            b"path\n\x81.tif",
+            "path\nä.tif\n".encode() + b"\xe4.tif",  # UTF-8 and Windows-1252
+        ):
+            table = folder / "table.csv"
+            table.write_bytes(content)
+            with pytest.raises(
+                DataError, match=r"not a readable CSV \(.*\): save it as CSV UTF-8$"
+            ):
+                read_table(table, tasks=[])
+
+    def test_a_guessed_encoding_is_said(self, folder: Path) -> None:
+        text = "path;grade\na.tif;größer, à part\n"
+        note = encoding_note(write(folder, text, encoding="cp1252"))
+        assert note is not None
+        assert "read as Windows-1252: if 'größer' looks wrong, save it as CSV UTF-8" in note
+        for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+            assert encoding_note(write(folder, text, encoding=encoding)) is None
 
 
 class TestTableData:

@@ -140,6 +140,16 @@ def test_equal_training_labels_are_refused_and_a_missing_class_is_named(
     assert "warning: task 'grade': no test image has the class 0" in shown.file.getvalue()  # type: ignore[attr-defined]
 
 
+def test_a_table_of_excel_in_its_own_encoding(features: Path, tmp_path: Path) -> None:
+    text = features.read_text().replace(",0", ",größer").replace(",1", ",kleiner")
+    features.write_bytes(text.encode("cp1252"))
+    shown = Console(file=io.StringIO(), width=200)
+    projector = {"name": "projector", "dim": 8}
+    model = train(own(features, encoder=projector), tmp_path / "run", console=shown)
+    assert model.config.tasks["grade"].names == ["größer", "kleiner"]
+    assert "Windows-1252: if 'größer' looks wrong" in shown.file.getvalue()  # type: ignore[attr-defined]
+
+
 def with_patients(table: Path) -> None:
     """Four patients of two pictures each."""
     add_column(table, "Patient", [f"p{number // 2}" for number in range(8)])

@@ -17,6 +17,7 @@ from ips.advice.examine import Examined, compare, examine, look_alikes
 from ips.advice.problems import Report
 from ips.advice.propose import duration
 from ips.config import Config, TableConfig, TaskConfig
+from ips.data.cells import encoding_note
 from ips.data.labels import CheckedLabels, check_labels, similar_labels
 from ips.data.split import Split
 from ips.data.table import NO_GROUP, Row
@@ -46,6 +47,8 @@ def check_config(config: Config, progress: Progress) -> Report:
         return report
     table, root = config.data.csv, config.data.root or config.data.csv.parent
     report.add("error", *scanned.errors)
+    if note := encoding_note(table):
+        report.add("note", note)
     report.add(
         "error",
         *(

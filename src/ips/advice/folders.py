@@ -25,10 +25,18 @@ def find_data(place: Path, hints: Hints, *, ask: Ask | None = None) -> FoundData
     if not place.exists():
         raise DataError(f"{place}: there is no such file or folder: check the path")
     if place.is_dir():
-        table = table_in(place, hints)
-        if table is None:
-            return _from_folders(place, grouped=hints.group != NO_GROUP)
-        return from_table(table, replace(hints, images=hints.images or place), ask)
+        table, unreadable = table_in(place, hints)
+        try:
+            data = (
+                from_table(table, replace(hints, images=hints.images or place), ask)
+                if table is not None
+                else _from_folders(place, grouped=hints.group != NO_GROUP)
+            )
+        except DataError:
+            if table is None and unreadable:  # it was probably meant
+                raise unreadable[0] from None
+            raise
+        return replace(data, notes=[*data.notes, *(f"ignored {error}" for error in unreadable)])
     if place.suffix.lower() not in TABLES:
         raise DataError(
             f"{place}: expected a folder of images or a CSV: give the folder that it is in, or "

@@ -59,10 +59,17 @@ def slide_table(table: Path, columns: Sequence[str], given: Path | None) -> Path
     if given is not None or "PATIENT" not in names or "FILENAME" in names:
         return given
     beside = [p for p in sorted(table.parent.iterdir()) if p.suffix.lower() in TABLES]
-    found = [p for p in beside if p != table and is_slide_table(read_cells(p)[0])]
+    found = [p for p in beside if p != table and _names_slides(p)]
     if len(found) > 1:
         raise DataError(f"{found[0]} and {found[1]} both name slides: give one with --slide-table")
     return found[0] if found else None
+
+
+def _names_slides(path: Path) -> bool:
+    try:
+        return is_slide_table(read_cells(path)[0])
+    except DataError:  # some other file
+        return False
 
 
 def join_slides(

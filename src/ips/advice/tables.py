@@ -30,20 +30,23 @@ from ips.advice.neighbours import (
     read_clam_splits,
     slide_table,
 )
+from ips.data.cells import encoding_note
 from ips.data.table import NO_GROUP, SPLIT_WORDS, is_group_name, read_cells
 from ips.errors import ConfigError, DataError, shown
 
 
-def table_in(folder: Path, hints: Hints) -> Path | None:
-    """The table of a folder that lists its images; None if there is none."""
+def table_in(folder: Path, hints: Hints) -> tuple[Path | None, list[DataError]]:
+    """The table of a folder that lists its images, if there is one; and why others are ignored."""
     index = FileIndex(hints.images or folder)
     found: dict[Path, bool] = {}  # whether it has labels of its own, unlike STAMP's slide table
+    unreadable: list[DataError] = []
     for path in sorted(folder.iterdir()):
         if path.suffix.lower() not in TABLES or is_clam_splits(path):
             continue
         try:
             columns, lines = read_cells(path)
-        except DataError:  # some other file
+        except DataError as error:
+            unreadable.append(error)
             continue
         joined = slide_table(path, columns, hints.slides)
         if joined or _file_column(columns, [cells for _, cells in lines], index, hints.path):
@@ -52,7 +55,7 @@ def table_in(folder: Path, hints: Hints) -> Path | None:
     if len(usable) > 1:
         names = " and ".join(path.name for path in usable[:3])
         raise DataError(f"{folder}: {names} all list images: give one of them instead")
-    return usable[0] if usable else None
+    return (usable[0] if usable else None), unreadable
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ def from_table(table: Path, hints: Hints, ask: Ask | None) -> FoundData:
     columns, lines = read_cells(table)
     rows = [dict(cells) for _, cells in lines]
     _check_hints(table, columns, hints)
-    notes = []
+    notes = [note] if (note := encoding_note(table)) else []
     if slides := slide_table(table, columns, hints.slides):
         columns, rows = join_slides(table, columns, rows, slides)
         notes.append(f"{slides.name} names the slides of each patient of {table.name}")

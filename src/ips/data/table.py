@@ -4,8 +4,8 @@
     slides/017.svs,high,p1,train
     slides/018.svs,low,p2,test
 
-The separator can be a comma, a semicolon or a tab. Files can be images, slides or feature files; a
-slide inside a shared feature file is written as ``train.h5::normal_001``.
+`ips.data.cells` says which kinds of CSV can be read. Files can be images, slides or feature files;
+a slide inside a shared feature file is written as ``train.h5::normal_001``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ips.data.cells import read_lines
 from ips.data.split import Split, divided_groups
-from ips.errors import DataError, because, shown
+from ips.errors import DataError, shown
 from ips.files import exists, is_file, split_address, write_text
 
 if TYPE_CHECKING:  # a mistake in a table is reported before torch is imported
@@ -123,7 +124,7 @@ def scan_table(
         table, root, path, tasks, group, exclude: see `read_table`.
     """
     folder = table.parent if root is None else Path(root)
-    columns, lines = _read_lines(table)
+    columns, lines = read_lines(table)
     if path not in columns:
         raise DataError(_no_path_column(table, path, columns, lines[0][1], folder))
     split_column, group_column = _find_columns(table, columns, path, tasks, group)
@@ -169,7 +170,7 @@ def read_cells(
         csv_path: file of the table.
         required: names of columns that must exist.
     """
-    columns, lines = _read_lines(Path(csv_path))
+    columns, lines = read_lines(Path(csv_path))
     _check_columns(Path(csv_path), columns, dict.fromkeys(required), ())
     return columns, lines
 
@@ -184,7 +185,7 @@ def check_columns(
 ) -> None:
     """Raise if `read_table` would miss a column; files and labels are not checked."""
     table = Path(csv_path)
-    columns, lines = _read_lines(table)
+    columns, lines = read_lines(table)
     if path not in columns:
         folder = table.parent if root is None else Path(root)
         raise DataError(_no_path_column(table, path, columns, lines[0][1], folder))
@@ -306,36 +307,6 @@ def _similar(column: str, columns: Sequence[str]) -> str | None:
     lower = {name.lower(): name for name in columns}
     near = get_close_matches(column.lower(), lower, n=1)
     return lower[near[0]] if near else None
-
-
-def _read_lines(table: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
-    """Column names, and the cells of each line that is not blank with its line number."""
-    try:
-        with table.open(encoding="utf-8-sig", newline="") as file:
-            header = file.readline()
-            file.seek(0)
-            reader = csv.reader(file, delimiter=max(",;\t", key=header.count), strict=True)
-            lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
-    except FileNotFoundError as error:
-        where = "" if table.is_absolute() else f", seen from {Path.cwd()}"
-        raise DataError(f"{table}: no such table{where}: check the path") from error
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = because(error, remedy="save it as UTF-8 CSV")
-        raise DataError(f"{table}: not a readable CSV {reason}") from error
-
-    lines = [(number, cells) for number, cells in lines if any(cells)]
-    if len(lines) < 2:
-        raise DataError(f"{table}: no images in it: write a header line and a line per image")
-    (_, columns), *rest = lines
-    for number, cells in rest:
-        if len(cells) != len(columns):
-            remedy = "put quotes around a cell that contains the separator"
-            if len(cells) < len(columns):
-                remedy = "add the missing ones, empty if need be"
-            raise DataError(
-                f"{table}, line {number}: {len(cells)} cells under {len(columns)} columns: {remedy}"
-            )
-    return columns, [(number, dict(zip(columns, cells, strict=True))) for number, cells in rest]
 
 
 class TableData:

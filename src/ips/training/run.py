@@ -18,6 +18,7 @@ from rich.progress import Progress
 from ips.config import Config, TableConfig
 from ips.config_io import parse_saved_config, read_yaml, write_yaml
 from ips.data.augmented import AugmentedData
+from ips.data.cells import encoding_note
 from ips.files import write_text
 from ips.models import Net
 from ips.predictions import TestPredictions
@@ -244,6 +245,8 @@ def _check(data: Data, config: Config, progress: Progress) -> None:
     warnings = missing_classes(data.labels, build_tasks(config.tasks))
     if isinstance(config.data, TableConfig):
         warnings += leaks(data, config.data)
+        if note := encoding_note(config.data.csv):
+            warnings.append(note)
     for warning in warnings:
         _say(progress, f"warning: {warning}")
     if data.stored:
