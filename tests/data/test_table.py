@@ -129,6 +129,18 @@ class TestReadTable:
             ):
                 read_table(table, tasks=[])
 
+    @pytest.mark.parametrize("first", ["sep=;", "SEP=;", '"sep=;"'])
+    @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+    @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+    def test_a_first_line_with_the_separator(
+        self, folder: Path, first: str, encoding: str, newline: str
+    ) -> None:
+        lines = [first, "path;a,b,c", "a.tif;1", "b.tif;2"]
+        table = write(folder, newline.join(lines), encoding=encoding)
+        rows = read_table(table, tasks=["a,b,c"])
+        assert [row.labels["a,b,c"] for row in rows] == ["1", "2"]
+        assert [row.line for row in rows] == [3, 4]
+
     def test_a_guessed_encoding_is_said(self, folder: Path) -> None:
         text = "path;grade\na.tif;größer, à part\n"
         note = encoding_note(write(folder, text, encoding="cp1252"))

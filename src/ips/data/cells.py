@@ -1,8 +1,9 @@
 """The cells of a CSV, as spreadsheet programs and scripts write it.
 
-The separator can be a comma, a semicolon or a tab. The text can be UTF-8 or, with a byte order
-mark, UTF-16. If it is neither, it is read as Windows-1252, which Excel writes in Western Europe and
-America, and `encoding_note` says so.
+The separator can be a comma, a semicolon or a tab. A first line such as ``sep=;``, by which Excel
+knows the separator, is understood. The text can be UTF-8 or, with a byte order mark, UTF-16. If it
+is neither, it is read as Windows-1252, which Excel writes in Western Europe and America, and
+`encoding_note` says so.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from ips.errors import DataError, because, shown
 
 _REMEDY = "save it as CSV UTF-8"
+_STATED_SEPARATOR = re.compile(r'"?sep=([,;|\t])"?\s*', re.I)
 _BETWEEN_WORDS = re.compile(r'[ \t\r\n,;|"]+')
 
 
@@ -23,11 +25,16 @@ def read_lines(table: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]
     """The column names, and the cells of each line that is not blank, with its line number."""
     text, _ = _read_text(table)
     file = io.StringIO(text, newline="")
-    separator = max(",;\t", key=file.readline().count)
-    file.seek(0)
+    first = file.readline()
+    skipped = 0
+    if stated := _STATED_SEPARATOR.fullmatch(first):
+        separator, skipped = stated[1], 1
+    else:
+        separator = max(",;\t", key=first.count)
+        file.seek(0)
     try:
         reader = csv.reader(file, delimiter=separator, strict=True)
-        lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
+        lines = [(skipped + reader.line_num, [cell.strip() for cell in row]) for row in reader]
     except csv.Error as error:
         raise DataError(f"{table}: not a readable CSV {because(error, remedy=_REMEDY)}") from error
 
