@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ips.config import Config, TableConfig, TaskConfig
+from ips.data.cells import is_table
 from ips.data.labels import encode_labels
 from ips.data.table import Row, read_cells
 from ips.errors import DataError
@@ -18,7 +19,6 @@ from ips.patches.opening import FEATURE_SUFFIXES
 
 # Endings of pictures that `ips explain` and `ips predict --figures` may write beside the images.
 _PICTURES = ("-overlay.png", "-gallery.png", "-classes.png", "-map.tif", "-attention.png")
-_TABLES = (".csv", ".tsv")
 
 
 def list_images(folder: Path, *, features: bool = False) -> list[Path]:
@@ -54,7 +54,7 @@ def find_images(given: Iterable[str | Path], config: Config) -> list[str]:
         path = Path(name)
         if path.is_dir():
             found |= dict.fromkeys(map(str, list_images(path, features=True)))
-        elif path.suffix.lower() in _TABLES:
+        elif is_table(path):
             found |= dict.fromkeys(str(row.path) for row in _rows(path, config))
         else:
             found[name] = None

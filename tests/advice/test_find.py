@@ -52,6 +52,24 @@ class TestTables:
         write_table(photos.parent / "other.csv", ["a,b", "1,2"])
         assert find(photos.parent).settings == find(photos).settings
 
+    @pytest.mark.parametrize("given", ["folder", "file"])
+    def test_unicode_text_of_excel(self, photos: Path, given: str) -> None:
+        text = photos.with_suffix(".txt")
+        text.write_bytes(photos.read_text().replace(",", "\t").encode("utf-16"))
+        photos.unlink()
+        data = find(photos.parent if given == "folder" else text)
+        assert data.settings is not None
+        assert data.settings["csv"] == text
+
+    def test_texts_and_hidden_files_are_no_tables(self, photos: Path) -> None:
+        folder = photos.parent
+        write_table(folder / "readme.txt", ["Photographs, taken in 2024", "Hamburg, by night"])
+        write_table(folder / "list.txt", ["file", *(f"{number}.png" for number in range(6))])
+        (folder / "._photos.csv").write_bytes(bytes(range(256)))  # of macOS
+        data = find(folder)
+        assert data.settings == find(photos).settings == find(folder, path="file").settings
+        assert not any("ignored" in note for note in data.notes)
+
     @pytest.mark.parametrize("encoding", ["cp1252", "utf-16"])
     def test_a_table_of_excel_in_a_folder(self, photos: Path, encoding: str) -> None:
         text = photos.read_text().replace("defect", "schädlich").replace(",", ";")

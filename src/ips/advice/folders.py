@@ -8,8 +8,8 @@ from pathlib import Path
 from ips.advice.columns import Ask, are_groups, split_word
 from ips.advice.found import FoundData, FoundRow, Hints, complete_splits
 from ips.advice.listing import FileIndex, is_features
-from ips.advice.neighbours import TABLES
 from ips.advice.tables import from_table, table_in
+from ips.data.cells import is_table
 from ips.data.table import NO_GROUP
 from ips.errors import DataError
 
@@ -37,7 +37,7 @@ def find_data(place: Path, hints: Hints, *, ask: Ask | None = None) -> FoundData
                 raise unreadable[0] from None
             raise
         return replace(data, notes=[*data.notes, *(f"ignored {error}" for error in unreadable)])
-    if place.suffix.lower() not in TABLES:
+    if not is_table(place):
         raise DataError(
             f"{place}: expected a folder of images or a CSV: give the folder that it is in, or "
             "save the table as CSV"

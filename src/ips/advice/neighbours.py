@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ips.advice.columns import split_word
+from ips.data.cells import is_table
 from ips.data.table import is_group_name, read_cells
 from ips.errors import DataError
+from ips.files import list_files
 
-#: Endings of tables.
-TABLES = (".csv", ".tsv")
 _CLAM_SPLITS = re.compile(r"splits_(\d+)(_bool|_descriptor)?\.csv")
 
 
@@ -58,7 +58,7 @@ def slide_table(table: Path, columns: Sequence[str], given: Path | None) -> Path
     names = {column.upper() for column in columns}
     if given is not None or "PATIENT" not in names or "FILENAME" in names:
         return given
-    beside = [p for p in sorted(table.parent.iterdir()) if p.suffix.lower() in TABLES]
+    beside = list_files([table.parent], accept=is_table)
     found = [p for p in beside if p != table and _names_slides(p)]
     if len(found) > 1:
         raise DataError(f"{found[0]} and {found[1]} both name slides: give one with --slide-table")

@@ -22,7 +22,6 @@ from ips.advice.columns import (
 from ips.advice.found import FoundData, FoundRow, Hints, complete_splits
 from ips.advice.listing import FileIndex
 from ips.advice.neighbours import (
-    TABLES,
     clam_splits,
     is_clam_splits,
     is_slide_table,
@@ -30,9 +29,10 @@ from ips.advice.neighbours import (
     read_clam_splits,
     slide_table,
 )
-from ips.data.cells import encoding_note
+from ips.data.cells import encoding_note, is_table
 from ips.data.table import NO_GROUP, SPLIT_WORDS, is_group_name, read_cells
 from ips.errors import ConfigError, DataError, shown
+from ips.files import list_files
 
 
 def table_in(folder: Path, hints: Hints) -> tuple[Path | None, list[DataError]]:
@@ -40,13 +40,17 @@ def table_in(folder: Path, hints: Hints) -> tuple[Path | None, list[DataError]]:
     index = FileIndex(hints.images or folder)
     found: dict[Path, bool] = {}  # whether it has labels of its own, unlike STAMP's slide table
     unreadable: list[DataError] = []
-    for path in sorted(folder.iterdir()):
-        if path.suffix.lower() not in TABLES or is_clam_splits(path):
+    for path in list_files([folder], accept=is_table):
+        if is_clam_splits(path):
             continue
+        plain = path.suffix.lower() == ".txt"  # a text or list of files, unless it has columns
         try:
             columns, lines = read_cells(path)
         except DataError as error:
-            unreadable.append(error)
+            if not plain:
+                unreadable.append(error)
+            continue
+        if plain and (len(columns) < 2 or hints.path not in (None, *columns)):
             continue
         joined = slide_table(path, columns, hints.slides)
         if joined or _file_column(columns, [cells for _, cells in lines], index, hints.path):

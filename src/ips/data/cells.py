@@ -21,6 +21,11 @@ _STATED_SEPARATOR = re.compile(r'"?sep=([,;|\t])"?\s*', re.I)
 _BETWEEN_WORDS = re.compile(r'[ \t\r\n,;|"]+')
 
 
+def is_table(path: Path) -> bool:
+    """Whether a file can be a table, by its ending; Excel saves "Unicode text" as .txt."""
+    return path.suffix.lower() in (".csv", ".tsv", ".txt")
+
+
 def read_lines(table: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
     """The column names, and the cells of each line that is not blank, with its line number."""
     text, _ = _read_text(table)

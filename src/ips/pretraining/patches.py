@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ips.data.cells import is_table
 from ips.data.table import read_table
 from ips.errors import DataError, ImageError, PatchError
 from ips.files import list_files
@@ -78,7 +79,7 @@ def find_files(data: Sequence[Path]) -> list[Path]:
     """
     files: list[Path] = []
     for entry in data:
-        if entry.suffix.lower() == ".csv" and not entry.is_dir():
+        if is_table(entry) and not entry.is_dir():
             rows = read_table(entry, tasks=[])
             found = [row.path for row in rows if row.split in (None, "train")]
             problem = "no row has 'train' in its column `split`"
