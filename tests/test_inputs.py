@@ -22,6 +22,16 @@ def labels(tmp_path: Path, rows: list[str], images: list[str]) -> dict[str, int]
     }
 
 
+def test_names_with_spaces_are_not_divided(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("path,signs\n1.png,no entry\n2.png,stop|no entry\n")
+    task = {"kind": "multilabel", "classes": 2, "names": ["no entry", "stop"]}
+    config = parse_config({"tasks": {"signs": task}}, source="test")
+    for images in (["1.png"], ["1.png", "2.png"]):
+        found = read_labels(tmp_path / "labels.csv", images, config)
+        values = [found[image]["signs"].tolist() for image in images]
+        assert values == [[1, 0], [1, 1]][: len(images)]
+
+
 def test_by_path_or_else_by_name(tmp_path: Path) -> None:
     rows = ["a/1.png,low", "2.png,high"]
     assert labels(tmp_path, rows, ["a/1.png", "b/2.png"]) == {"a/1.png": 0, "b/2.png": 1}

@@ -23,6 +23,7 @@ _BINARY_WORDS = (
 )
 
 _TYPOS = 2  # images with the same typing error
+_SEPARATOR, _SPACE = re.compile(r"[;|]"), re.compile(r"\s")
 _DIGITS = re.compile(r"\d")
 
 
@@ -43,7 +44,8 @@ def encode_labels(
     ones a float32 vector ``(classes,)``. A label is the name of a class, in upper or lower case, or
     its number from 0 to ``classes - 1``. Names are numbered as in the config of the task, or else
     alphabetically; the positive class of the config comes last. A multilabel cell has any number of
-    labels, separated by ``;`` or ``|``, or by spaces if the column has neither.
+    labels, separated by ``;`` or ``|``, or by spaces if neither is in the column and no name of
+    the config has a space.
 
     Args:
         rows: rows of all splits, so that a class has the same number in every split.
@@ -84,7 +86,7 @@ def check_labels(
     problems: list[str] = []
     wrong: set[int] = set()
     for task, spec in tasks.items():
-        cells = _split_cells(rows, task, multilabel=spec.kind == "multilabel")
+        cells = _split_cells([row.labels[task] for row in rows], spec)
         if spec.kind != "multilabel" and (empty := [i for i, cell in enumerate(cells) if not cell]):
             problems.append(_no_label([rows[i] for i in empty], task, len(rows)))
             wrong.update(empty)
@@ -130,14 +132,15 @@ def _encoded(
     return torch.tensor(numbers[0], dtype=torch.float32 if words else torch.int64)
 
 
-def _split_cells(rows: Sequence[Row], task: str, *, multilabel: bool) -> list[list[str]]:
-    """Labels in each cell of a column: one or none, or any number if ``multilabel``."""
-    cells = [row.labels[task] for row in rows]
-    if multilabel:
-        separator = r"[;|]" if any(";" in cell or "|" in cell for cell in cells) else r"\s"
-        split = [re.split(separator, cell) for cell in cells]
-        return [[label.strip() for label in cell if label.strip()] for cell in split]
-    return [[cell] if cell else [] for cell in cells]
+def _split_cells(cells: Sequence[str], spec: TaskConfig) -> list[list[str]]:
+    """Labels in each cell of a column: one or none, or any number if the task is multilabel."""
+    if spec.kind != "multilabel":
+        return [[cell] if cell else [] for cell in cells]
+    # The few cells of one table may lack the separator of another, but names do not change.
+    spaced = any(_SPACE.search(name) for name in spec.names or ())
+    separator = _SEPARATOR if spaced or any(map(_SEPARATOR.search, cells)) else _SPACE
+    split = [separator.split(cell) for cell in cells]
+    return [[label.strip() for label in cell if label.strip()] for cell in split]
 
 
 def _no_label(empty: Sequence[Row], task: str, count: int) -> str:
