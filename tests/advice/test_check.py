@@ -131,6 +131,15 @@ def test_fifteen_faults_are_found_at_once(data: DataSet) -> None:
         assert found(report, "warning", pattern), pattern
 
 
+def test_all_errors_are_counted(data: DataSet) -> None:
+    for number in range(25):
+        data.picture(number).unlink()
+    outcome = Outcome("check", data.write())
+    assert outcome.code == 1
+    assert "5 more of the same kind" in outcome.out
+    assert "25 errors: correct them before training" in outcome.err
+
+
 def test_channels_bit_depth_and_orientation(data: DataSet) -> None:
     draw(data.picture(4), seed=4, mode="L")
     deep = np.random.default_rng(0).integers(0, 60_000, (64, 96), dtype=np.uint16)

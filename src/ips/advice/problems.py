@@ -19,10 +19,12 @@ class Problem:
 
     Attributes:
         weight: an error stops or spoils a training, a warning may, a note is good to know.
+        count: number of problems that the sentence stands for.
     """
 
     weight: Weight
     text: str
+    count: int = 1
 
 
 @dataclass
@@ -40,13 +42,18 @@ class Report:
     def add(self, weight: Weight, *texts: object) -> None:
         """Add problems of one kind; of many, only the first are listed."""
         self.problems += [Problem(weight, str(text)) for text in texts[:_LISTED]]
-        if len(texts) > _LISTED:
-            self.problems.append(Problem(weight, f"{len(texts) - _LISTED} more of the same kind"))
+        if (more := len(texts) - _LISTED) > 0:
+            self.problems.append(Problem(weight, f"{more} more of the same kind", more))
 
     @property
     def errors(self) -> list[str]:
         """What would stop or spoil a training."""
         return [problem.text for problem in self.problems if problem.weight == "error"]
+
+    @property
+    def error_count(self) -> int:
+        """Number of errors, also of those that are not listed."""
+        return sum(problem.count for problem in self.problems if problem.weight == "error")
 
     def ordered(self) -> list[Problem]:
         """All problems, errors first."""

@@ -104,7 +104,7 @@ def check(config: Recipe, settings: Settings = None) -> None:
     if report.facts:
         print_table(["", "data"], list(report.facts.items()))
     if report.errors:
-        count = len(report.errors)
+        count = report.error_count
         these = "1 error: correct it" if count == 1 else f"{count} errors: correct them"
         print_message(f"{these} before training")
         raise typer.Exit(1)
