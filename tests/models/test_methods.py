@@ -248,3 +248,28 @@ def test_a_cnn_refuses_unsuitable_images() -> None:
         net.forward_train([some], load="eager", seed=0)
     with pytest.raises(ConfigError, match=r"single patch \(or image, for a CNN\)"):
         net.train().forward_train([whole], load="eager", seed=0)
+
+
+def test_a_cnn_takes_a_pretrained_efficientnet() -> None:
+    values = config("cnn").model_dump(mode="json")
+    values["encoder"] = {"name": "efficientnet-lite0", "stages": 4}
+    with pytest.raises(
+        ConfigError, match=r"aggregate.position=true with method=cnn adds a channel"
+    ):
+        resolve(parse_config(values, source="x"), DATA)
+    values["aggregate"]["position"] = False
+    resolved = resolve(parse_config(values, source="x"), DATA)
+    assert str(resolved.encoder.weights) == "imagenet"
+    net = build_model(resolved).eval()
+    source = TEST[0][0]
+    prediction = net.predict(source)
+    rows = source.patches.view(SIDE, SIDE, PATCH, PATCH).transpose(1, 2)
+    image = rows.reshape(1, 1, SIDE * PATCH, SIDE * PATCH)
+    with torch.no_grad():
+        expected = net.heads[0](net.encoder((image / 255 - 127 / 255) / (128 / 255)))[0]
+    assert torch.allclose(prediction.logits["bars"], expected, atol=1e-4)
+    assert prediction.attention.sum() == pytest.approx(1, abs=1e-4)
+    assert prediction.attention.max() > prediction.attention.min()
+    values["method"], values["aggregate"]["position"] = "dps", True
+    with pytest.raises(ConfigError, match=r"method=dps needs .*, not efficientnet-lite0: choose"):
+        build_model(resolve(parse_config(values, source="x"), DATA))

@@ -74,11 +74,15 @@ def test_features_get_a_projector_and_no_augmentation(tmp_path: Path) -> None:
         resolved(table, augment={"kind": "slides"})
 
 
-@pytest.mark.parametrize("method", ["cnn", "dps"])
-def test_methods_of_the_whole_image_are_not_augmented(tmp_path: Path, method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "encoder"), [("cnn", "efficientnet-lite0"), ("dps", "resnet18")]
+)
+def test_methods_of_the_whole_image_are_not_augmented(
+    tmp_path: Path, method: str, encoder: str
+) -> None:
     table = photographs(tmp_path)
     config = resolved(table, method=method)
-    assert (config.encoder.name, config.augment.kind) == ("resnet18", "none")
+    assert (config.encoder.name, config.augment.kind) == (encoder, "none")
     with pytest.raises(ConfigError, match=f"with method={method}, which cannot be augmented"):
         resolved(table, method=method, augment={"flips": "both"})
 

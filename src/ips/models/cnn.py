@@ -17,7 +17,7 @@ from ips.models.checks import check_batch
 from ips.models.net import Load, Net, Sources, Tables
 from ips.models.outputs import Output
 from ips.models.whole_image import LoadedImage, grid_shape, scaled_copy, whole_image
-from ips.nn import Head, ResNet
+from ips.nn import EfficientNetLite, Head, ResNet
 from ips.patches import PatchSource, pad
 from ips.selection import Selection
 
@@ -29,7 +29,7 @@ class CNN(Net):
     gradient of the logit, summed over the patch.
 
     Args:
-        encoder: a ResNet, with one channel more than the images if ``position``.
+        encoder: a network with feature maps, with one channel more than the images if ``position``.
         heads: one per task.
         keep: K, number of patches to report as the most important ones; None for all.
         scale: scale of the image; 1, or a third for the paper's "CNN 0.3x".
@@ -39,7 +39,7 @@ class CNN(Net):
 
     def __init__(
         self,
-        encoder: ResNet,
+        encoder: ResNet | EfficientNetLite,
         heads: Mapping[str, Head],
         *,
         keep: int | None = None,
@@ -94,7 +94,7 @@ class CNN(Net):
             grid_shape(source)  # refuses a sample of patches, which is not an image
             images.append(whole_image(source, device=self.device))
             source.close()
-        assert isinstance(self.encoder, ResNet)
+        assert isinstance(self.encoder, ResNet | EfficientNetLite)
         if len({image.shape for image in images}) == 1:
             return list(self.encoder.maps(self._prepare(torch.stack(images))).split(1))
         return [self.encoder.maps(self._prepare(image.unsqueeze(0))) for image in images]
@@ -112,7 +112,7 @@ class CNN(Net):
         return x.contiguous(memory_format=self._format)
 
     def _classify(self, maps: Sequence[Tensor]) -> dict[str, Tensor]:
-        assert isinstance(self.encoder, ResNet)
+        assert isinstance(self.encoder, ResNet | EfficientNetLite)
         pooled = torch.cat([self.encoder.pooled(m) for m in maps])  # (B, D)
         check_batch(self.encoder, len(pooled))
         z = self.encoder.norm(pooled)

@@ -65,7 +65,7 @@ def _encoder(config: Config, source: PatchSource) -> EncoderConfig:
         name = "resnet18"
         if own and len(source.shape) == 1:
             name = PROJECTOR
-        elif own and weights is None and config.method not in _WHOLE_IMAGE:
+        elif own and weights is None and config.method != "dps":
             name = EFFICIENTNET
     if name == EFFICIENTNET and weights is None:
         weights = Path(IMAGENET)

@@ -19,17 +19,21 @@ from ips.nn import (
     Aggregator,
     BuiltEncoder,
     CrossAttentionTransformer,
+    EfficientNetLite,
     GatedAttention,
     Head,
     PatchReadout,
     ResNet,
     build_encoder,
 )
-from ips.nn.weights import is_name, normalisation
+from ips.nn.efficientnet import EFFICIENTNET
+from ips.nn.weights import is_name, is_pretrained, normalisation
 from ips.tasks import Task, build_tasks
 from ips.training.data import Data
 from ips.training.defaults import with_defaults
 
+# Encoders of methods that need feature maps of the whole image; dps scores with two stages of it.
+_WITH_MAPS = {"cnn": [*ENCODERS, EFFICIENTNET], "dps": list(ENCODERS)}
 _RANDOM = ("rps", "deepmil", "deepmil-plus")  # methods that draw patches at random, or use all
 
 
@@ -47,7 +51,13 @@ def resolve(config: Config, data: Data) -> Config:
         )
     if encoder.inputs not in (None, shape[0]):
         raise ConfigError(f"encoder.inputs={encoder.inputs} but a patch of the data has {shape[0]}")
-    # Not checked when a config is read, so that older runs can still be opened.
+    # These are not checked when a config is read, so that older runs can still be opened.
+    pretrained = is_pretrained(encoder.name, encoder.weights)
+    if config.method == "cnn" and config.aggregate.position and pretrained:
+        raise ConfigError(
+            "aggregate.position=true with method=cnn adds a channel to the image, which pretrained "
+            "weights do not know: set aggregate.position=false, or encoder.weights=none"
+        )
     warmup, epochs = config.train.warmup_epochs, config.train.epochs
     if warmup >= epochs:
         raise ConfigError(
@@ -114,7 +124,7 @@ def _build(config: Config) -> Net:
         "std": built.std,
     }
     if config.method == "cnn":
-        assert isinstance(encoder, ResNet)
+        assert isinstance(encoder, ResNet | EfficientNetLite)
         return CNN(encoder, heads, keep=config.select.keep, scale=config.cnn.scale, **common)
     common |= {"readout": _readout(config, dim, tasks), "slice_size": config.train.slice}
     if config.method == "dps":
@@ -187,9 +197,10 @@ def _encoder(
     encoder = config.encoder
     if encoder.inputs is None or encoder.name is None or encoder.stages is None:
         raise ConfigError("encoder.inputs is not known yet: resolve the config with its data first")
-    if config.method in ("cnn", "dps") and encoder.name not in ENCODERS:
+    known = _WITH_MAPS.get(config.method)
+    if known is not None and encoder.name not in known:
         raise ConfigError(
-            f"method={config.method} needs one of the encoders {', '.join(ENCODERS)}, not "
+            f"method={config.method} needs one of the encoders {', '.join(known)}, not "
             f"{encoder.name}: choose one of these, or another method"
         )
     built = build_encoder(
