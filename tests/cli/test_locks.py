@@ -30,6 +30,8 @@ WRITERS = {
     "data megapixel-mnist": "data megapixel-mnist {out} --side 200 --train 2 --test 2",
     "data road-signs": "data road-signs {out} --train 2 --test 2",
     "data traffic-signs": "data traffic-signs {out} --mirror file:///nowhere",
+    "data gtsdb": "data gtsdb {out} --mirror file:///nowhere",
+    "data gtsdb --from": "data gtsdb {out} --from {home}",
     "data tissue-slides": "data tissue-slides {out} --count 2 --side 512",
     "bench selection": "bench selection --quick --out {out}",
     "bench step": "bench step --quick --out {out}",

@@ -167,6 +167,52 @@ def traffic_signs(
     print_message(f"train on it with --set data.folder={folder}")
 
 
+@data.command("gtsdb")
+def gtsdb(
+    folder: NewFolder,
+    mirror: Annotated[
+        list[str] | None,
+        Option(
+            metavar="URL",
+            help="Address of a folder with FullIJCNN2013.zip, tried before the original; "
+            "repeatable",
+        ),
+    ] = None,
+    source: Annotated[
+        Path | None,
+        Option(
+            "--from",
+            metavar="PATH",
+            help="FullIJCNN2013.zip, or a folder with gt.txt and the photographs as PPM, JPEG or "
+            "PNG files, to copy from instead of downloading",
+        ),
+    ] = None,
+) -> None:
+    """Download 900 photographs of German roads, with the boxes of their traffic signs.
+
+    The German Traffic Sign Detection Benchmark has about 1.6 GB. The same command continues an
+    interrupted download.
+    """
+    from ips.data.gtsdb import ARCHIVE, copy_gtsdb, download_gtsdb
+    from ips.data.table import read_cells
+
+    if source is not None and mirror:
+        raise ConfigError("--mirror and --from: give one of them")
+    with _download_progress() as progress:
+        if source is not None:
+            copy_gtsdb(source, folder, progress=progress)
+        else:
+            download_gtsdb(folder, mirrors=mirror or (), progress=progress)
+    table, boxes = folder / "gtsdb.csv", folder / "boxes.csv"
+    splits = [cells["split"] for _, cells in read_cells(table)[1]]
+    counts = " + ".join(str(splits.count(name)) for name in ("train", "validation", "test"))
+    kept = f"; you can delete {ARCHIVE}" if (folder / ARCHIVE).exists() else ""
+    print_message(f"{folder}: {counts} photographs, {len(read_cells(boxes)[1]):,} signs{kept}")
+    print_message(
+        f"train on it with ips train gtsdb --set data.csv={table} --set data.objects={boxes}"
+    )
+
+
 @data.command("tissue-slides")
 def tissue_slides(
     folder: NewFolder,

@@ -85,11 +85,23 @@ def check_url(url: str) -> None:
         )
 
 
-def unpack(archive: Path, folder: Path, *, progress: Progress | None = None) -> None:
+def unpack(
+    archive: Path,
+    folder: Path,
+    *,
+    place: Callable[[str], str | None] = lambda name: name,
+    progress: Progress | None = None,
+) -> None:
     """Unpack a zip archive to ``folder``; existing files of the right size are kept.
 
-    The checksums of all files are checked. An archive with a path outside of ``folder``, or that
-    unpacks to far more than its own size, is refused before anything is written.
+    The checksums of all unpacked files are checked. An archive with a path outside of ``folder``,
+    or that unpacks to far more than its own size, is refused before anything is written.
+
+    Args:
+        archive: zip archive.
+        folder: output folder, created if missing.
+        place: gives the path of a file in ``folder``, from that in the archive; None leaves it out.
+        progress: callback that receives files.
     """
     try:
         with zipfile.ZipFile(archive) as source:
@@ -108,14 +120,15 @@ def unpack(archive: Path, folder: Path, *, progress: Progress | None = None) -> 
                         f"{archive} holds {member.filename}, which would be written outside its "
                         "folder: do not use it, download it from somewhere else"
                     )
-            for number, member in enumerate(members, start=1):
-                target = folder / member.filename
+            places = [(member, place(member.filename)) for member in members]
+            wanted = [(member, folder / path) for member, path in places if path is not None]
+            for number, (member, target) in enumerate(wanted, start=1):
                 if not (target.is_file() and target.stat().st_size == member.file_size):
                     target.parent.mkdir(parents=True, exist_ok=True)
                     with source.open(member) as packed, atomic_write(target) as out:
                         shutil.copyfileobj(packed, out)
                 if progress is not None:
-                    progress(f"{archive.name}, files", number, len(members))
+                    progress(f"{archive.name}, files", number, len(wanted))
     except DataError:
         raise
     except OSError as error:
