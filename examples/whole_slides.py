@@ -25,7 +25,7 @@ import numpy as np
 
 import ips
 from ips.data.synthetic.tissue_slides import abnormal_patches, load_clusters
-from ips.explain.localisation import average_precision, hit_rate
+from ips.localisation import average_precision, hit_rate
 
 PATCH = 64  # side of a patch in pixels of 0.5 µm
 ENCODER = ["--encoder", "thin-resnet", "--width", "32", "--stages", "3"]

@@ -16,10 +16,11 @@ from ips.config_io import parse_config
 from ips.errors import ConfigError
 from ips.explain import Explanation
 from ips.explain.average import average_explanations
-from ips.explain.maps import attention_from_logits, attention_from_prediction
+from ips.explain.maps import attention_from_prediction
 from ips.files import fingerprint, split_address
 from ips.images.colour import channels_of
 from ips.models import Net, Prediction, ScoreTable
+from ips.models.outputs import attention_from_logits
 from ips.nn import Head
 from ips.nn.weights_file import checksum
 from ips.patches import ImageLike, PatchSource, sampled

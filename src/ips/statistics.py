@@ -53,10 +53,16 @@ def wilson(successes: float, count: float) -> Interval:
 
 def label_accuracy(correct: Bools) -> Interval:
     """The mean of ``(n, C)`` label results, with the variance between images."""
-    shares = correct.mean(axis=1)  # (n,)
+    return mean(correct.mean(axis=1))
+
+
+def mean(shares: Floats) -> Interval:
+    """The mean of ``(n,)`` values between 0 and 1; undefined without any."""
     n = len(shares)
+    if not n:
+        return Interval(nan, nan, nan)
     variance = float(shares.var(ddof=1)) / n if n > 1 else 0.0
-    return _interval(float(shares.mean()), variance, n)
+    return interval(float(shares.mean()), variance, n)
 
 
 def auc(scores: Floats, labels: Bools) -> Interval:
@@ -87,7 +93,7 @@ def auc(scores: Floats, labels: Bools) -> Interval:
         return Interval(nan, nan, nan)
     variance = float(np.square(contributions / len(areas)).sum())
     count = _effective(np.array(smaller))
-    return _interval(float(np.mean(areas)), variance if count >= 2 else 0.0, count)
+    return interval(float(np.mean(areas)), variance if count >= 2 else 0.0, count)
 
 
 def balanced_accuracy(correct: Bools, labels: Bools) -> Interval:
@@ -99,7 +105,7 @@ def balanced_accuracy(correct: Bools, labels: Bools) -> Interval:
     right = (labels & correct[:, None]).sum(axis=0)
     right, counts = right[counts > 0], counts[counts > 0]
     value = float((right / counts).mean())
-    return _interval(value, _variance_of_classes(right, counts), _effective(counts))
+    return interval(value, _variance_of_classes(right, counts), _effective(counts))
 
 
 def _variance_of_classes(right: Integers, counts: Integers) -> float:
@@ -125,13 +131,13 @@ def macro_f1(predicted: Bools, labels: Bools, *, by_class: bool) -> Interval:
     if not (predicted.any() or labels.any()):
         return Interval(nan, nan, nan)
     strata = labels.argmax(axis=1) if by_class else np.zeros(len(labels), dtype=np.int64)
-    values = [f1_score(predicted[rows], labels[rows]) for rows in _resampled(strata)]
+    values = [f1_score(predicted[rows], labels[rows]) for rows in resampled(strata)]
     variance, counts = float(np.nanvar(values)), labels.sum(axis=0)
     right, counts = (labels & predicted).sum(axis=0)[counts > 0], counts[counts > 0]
     if by_class:
         variance = max(variance, _variance_of_classes(right, counts))
     count = _effective(counts) if len(counts) else len(labels)
-    return _interval(f1_score(predicted, labels), variance, count)
+    return interval(f1_score(predicted, labels), variance, count)
 
 
 def f1_score(predicted: Bools, labels: Bools) -> float:
@@ -140,7 +146,7 @@ def f1_score(predicted: Bools, labels: Bools) -> float:
     return float((2 * hits[total > 0] / total[total > 0]).mean()) if total.any() else nan
 
 
-def _resampled(strata: Integers) -> Iterator[Integers]:
+def resampled(strata: Integers) -> Iterator[Integers]:
     """Row numbers ``(n,)``, drawn with replacement from those with the same stratum ``(n,)``."""
     order = np.argsort(strata, kind="stable")
     _, start, size = np.unique(strata[order], return_index=True, return_counts=True)
@@ -155,7 +161,7 @@ def _effective(counts: Integers) -> float:
     return len(counts) ** 2 / float((1 / counts).sum())
 
 
-def _interval(value: float, variance: float, count: float) -> Interval:
+def interval(value: float, variance: float, count: float) -> Interval:
     """An interval that is symmetric in log-odds, so that it stays between 0 and 1.
 
     A variance of 0, as for a perfect score, gives the Wilson interval of ``count`` images instead.

@@ -13,9 +13,10 @@ from torch import Tensor
 from ips.config import METHODS, Config
 from ips.config_io import parse_config
 from ips.explain import attention_map, percentiles
-from ips.explain.maps import attention_from_logits, image_area, values_at
+from ips.explain.maps import image_area, values_at
 from ips.images import open_image
 from ips.models import DPSNet, IPSNet
+from ips.models.outputs import attention_from_logits
 from ips.nn import CrossAttentionTransformer, GatedAttention
 from ips.patches import ImagePatches, MemoryPatches, PatchSource, PatchSubset, open_patches
 from ips.predictor import Predictor

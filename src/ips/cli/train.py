@@ -16,6 +16,7 @@ from ips.errors import ConfigError
 
 if TYPE_CHECKING:
     from ips.api import Evaluation
+    from ips.localisation import Localisation
     from ips.task_scores import Score
     from ips.training.folds import FoldScores
 
@@ -98,6 +99,23 @@ def _cells(score: Score) -> list[str]:
     return [f"{i.value:.3f}", f"{i.low:.3f} – {i.high:.3f}", f"{score.majority:.3f}"]
 
 
+def _print_localisation(results: Mapping[str, Localisation]) -> None:
+    from ips.localisation import CAVEAT
+
+    rows = []
+    for task, result in results.items():
+        for number, (name, i) in enumerate(result.named()):
+            cells = [f"{i.value:.3f}", f"{i.low:.3f} – {i.high:.3f}"] if i.defined else ["–", ""]
+            rows.append(["" if number else task, name, *cells])
+    print_table(["task", "where attention is", "test score", "95 % interval"], rows)
+    notes: dict[str, list[str]] = {}  # often the same for all tasks
+    for task, result in results.items():
+        notes.setdefault(result.note, []).append(task)
+    for note, tasks in notes.items():
+        print_message(f"{', '.join(tasks)}: {note}")
+    print_message(CAVEAT)
+
+
 def _print_scores(evaluation: Evaluation) -> None:
     rows = []
     for task, result in evaluation.results.items():
@@ -107,4 +125,6 @@ def _print_scores(evaluation: Evaluation) -> None:
     for task, result in evaluation.results.items():
         if result.verdict is not None:
             print_message(f"{task}: {result.verdict}")
+    if evaluation.localisation:
+        _print_localisation(evaluation.localisation)
     print_message(f"{evaluation.run}: test.json, metrics.csv, model.safetensors, figures/")

@@ -9,7 +9,6 @@
     export.py        all files of one explanation, among them a CSV of all patches
     geojson.py       patches as GeoJSON for QuPath
     map_tiff.py      the attention map as a pyramidal TIFF for slide viewers
-    localisation.py  scores of an attention map against the true locations
     marks.py         positions of boxes and numbers on a thumbnail
     colours.py       colours of classes
 """

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from ips.errors import PatchError
 from ips.models import Prediction
@@ -22,26 +21,6 @@ Attention = dict[str, Floats]
 _MAX_CELLS = 2**23  # 64 MB
 _SMALLEST_CELL = 1 / 8  # as a share of a patch
 _TOLERANCE = 1e-3  # relative difference of attention below the rounding errors of the network
-
-
-def attention_from_logits(logits: Tensor, tasks: Sequence[str]) -> Attention:
-    """Attention ``(N,)`` of every patch per task: softmax over all N, mean over the task's heads.
-
-    Args:
-        logits: ``(N, S)`` scores of the selection, ordered by task; -inf for a skipped patch, whose
-            attention is 0. A single channel counts for all tasks.
-        tasks: names of the T tasks.
-    """
-    N, S = logits.shape
-    heads = max(1, S // len(tasks))
-    attention: Attention = {}
-    for t, task in enumerate(tasks):
-        first = t * heads if S > 1 else 0
-        total = np.zeros(N)
-        for channel in range(first, first + heads):  # one by one, since N may be millions
-            total += logits[:, channel].double().softmax(dim=0).cpu().numpy()
-        attention[task] = total / heads
-    return attention
 
 
 def attention_from_prediction(prediction: Prediction) -> Attention:

@@ -1,7 +1,7 @@
 """What a network returns for a batch of images, and for one of them.
 
 Letters: B images, K patches kept of an image, C classes of a task, D embedding size, T tokens,
-H heads.
+H heads, N patches of an image, S score channels.
 """
 
 from __future__ import annotations
@@ -99,6 +99,28 @@ class Prediction:
     def origin(self) -> str:
         """How many patches the prediction is based on, in words."""
         return f"{len(self.indices):,} of {self.patches:,} patches"
+
+
+def attention_from_logits(
+    logits: Tensor, tasks: Sequence[str]
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Attention ``(N,)`` of every patch per task: softmax over all N, mean over the task's heads.
+
+    Args:
+        logits: ``(N, S)`` scores of the selection, ordered by task; -inf for a skipped patch, whose
+            attention is 0. A single channel counts for all tasks.
+        tasks: names of the T tasks.
+    """
+    N, S = logits.shape
+    heads = max(1, S // len(tasks))
+    attention = {}
+    for t, task in enumerate(tasks):
+        first = t * heads if S > 1 else 0
+        total = np.zeros(N)
+        for channel in range(first, first + heads):  # one by one, since N may be millions
+            total += logits[:, channel].double().softmax(dim=0).cpu().numpy()
+        attention[task] = total / heads
+    return attention
 
 
 def join(parts: Sequence[Selected]) -> Selected:

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from ips.config import Config
 from ips.errors import IPSError
-from ips.models import Load, Net, Output
+from ips.models import Load, Net, Output, ScoreTable
 from ips.patches import PatchSource, in_memory
 from ips.predictions import PredictionCollector
 from ips.selection import Selection
@@ -25,6 +25,7 @@ from ips.tasks import Task, build_tasks
 from ips.training.balance import image_weights
 from ips.training.data import Data, DataSet, set_epoch
 from ips.training.harness import BaseLearner, listed, make_loader
+from ips.training.localiser import Localiser
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -128,6 +129,7 @@ class Learner(BaseLearner):
         net: the model.
         config: resolved config of the run.
         observer: callback that receives every test batch.
+        localiser: compares the attention to test images with their objects.
         weights: weights of the classes in the loss by task; None for equal ones.
     """
 
@@ -137,11 +139,13 @@ class Learner(BaseLearner):
         config: Config,
         *,
         observer: BatchObserver | None = None,
+        localiser: Localiser | None = None,
         weights: Mapping[str, Tensor] | None = None,
     ) -> None:
         hint = f"lower train.lr={config.train.lr}, or look for broken images or labels"
         super().__init__(seed=config.train.seed, hint=hint)
         self.net, self.config, self.observer, self.weights = net, config, observer, weights
+        self.localiser = localiser
         self.tasks = build_tasks(config.tasks)
         # Plain dicts, so that the metrics stay out of the state_dict.
         self.metrics: dict[str, Metric] = {}
@@ -187,8 +191,11 @@ class Learner(BaseLearner):
         self.collector = PredictionCollector(self.tasks)
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
-        output, selection = self._score(self.metrics, batch)
+        tables = None if self.localiser is None else self.localiser.tables(batch[0])
+        output, selection = self._score(self.metrics, batch, tables)
         self.collector.add([source.name for source in batch[0]], output.logits, batch[1])
+        if self.localiser is not None and tables is not None:
+            self.localiser.add(output, selection, tables)
         if self.observer is not None:
             self.observer(batch[0], output, selection)
 
@@ -259,11 +266,16 @@ class Learner(BaseLearner):
     def _new_metrics(self) -> dict[str, Metric]:
         return {name: task.metric().to(self.device) for name, task in self.tasks.items()}
 
-    def _score(self, metrics: dict[str, Metric], batch: Batch) -> tuple[Output, Selection]:
-        """Predict a batch and add it to the metrics; every patch is embedded only once."""
+    def _score(
+        self, metrics: dict[str, Metric], batch: Batch, tables: Sequence[ScoreTable] | None = None
+    ) -> tuple[Output, Selection]:
+        """Predict a batch and add it to the metrics; every patch is embedded only once.
+
+        ``tables``, one per image, receive the scores of all patches.
+        """
         sources, labels = batch
         load = self.config.select.load
-        output, selection = self.net.forward_eval(sources, load=load, seed=self.seed)
+        output, selection = self.net.forward_eval(sources, load=load, seed=self.seed, tables=tables)
         finite = [x.isfinite().reshape(len(x), -1).all(dim=1) for x in output.logits.values()]
         good = torch.stack(finite).all(dim=0).tolist()  # of each image
         if not all(good):

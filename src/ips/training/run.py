@@ -20,6 +20,7 @@ from ips.config_io import parse_saved_config, read_yaml, write_yaml
 from ips.data.augmented import AugmentedData
 from ips.data.cells import encoding_note
 from ips.files import write_text
+from ips.localisation import Localisation
 from ips.models import Net
 from ips.predictions import TestPredictions
 from ips.progress import progress_bar
@@ -34,6 +35,7 @@ from ips.training.defaults import changes
 from ips.training.event_log import EventLog
 from ips.training.folder import ModelEpoch, RunFolder, TrainedModel, load_model, save_model
 from ips.training.leaks import leaks
+from ips.training.localiser import Localiser
 from ips.training.model import build_model, resolve
 from ips.training.module import Batches, BatchObserver, Learner
 from ips.training.split_file import check_test_images, record_split
@@ -56,12 +58,14 @@ class Evaluation:
         results: scores of each task, with their intervals and those of the majority answer.
         predictions: predictions for the test images.
         model: the model.
+        localisation: for tasks with objects, how well attention agrees with them.
     """
 
     run: Path
     results: dict[str, TaskScores]
     predictions: TestPredictions
     model: TrainedModel
+    localisation: dict[str, Localisation]
 
     @property
     def scores(self) -> dict[str, float | None]:
@@ -207,17 +211,21 @@ def evaluate(
     """
     folder = RunFolder(Path(run))
     model = model or load_model(folder.path)
-    learner = Learner(model.net, model.config, observer=observer)
     with folder.lock():
         data = data or build_data(model.config)
         check_test_images(folder.split, data)
+        localiser = Localiser.for_data(model.net, data.test)
+        learner = Learner(model.net, model.config, observer=observer, localiser=localiser)
         predictions = _predict(learner, data, progress or progress_bar(console))
         results = {task.name: task_scores(task) for task in predictions.tasks}
         epoch = folder.model_epoch()
         origin = {} if epoch is None else {"model": asdict(epoch)}
         values = {name: result.as_dict() | origin for name, result in results.items()}
+        located = {} if localiser is None else localiser.results(predictions)
+        for name, localisation in located.items():
+            values[name]["localisation"] = localisation.as_dict()
         write_text(folder.test, json.dumps(values, indent=2) + "\n")
-    return Evaluation(folder.path, results, predictions, model)
+    return Evaluation(folder.path, results, predictions, model, located)
 
 
 def predict_validation(

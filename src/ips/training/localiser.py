@@ -1,0 +1,86 @@
+"""Compares the attention to test images with the objects on them, batch by batch.
+
+Letters: B images of a batch, T tasks, H heads, K selected patches, N patches of an image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ips.data.regions import Region, patches_on
+from ips.localisation import ImageHits, Localisation, image_hits, localise
+from ips.models import Net, Output, ScoreTable
+from ips.models.outputs import attention_from_logits
+from ips.patches import PatchSource
+from ips.predictions import TestPredictions
+from ips.selection import Selection
+from ips.statistics import Floats, Integers
+from ips.training.data import DataSet
+from ips.training.objects import objects_of
+
+
+class Localiser:
+    """Collects the hits of every image of a data set, which are added in their order.
+
+    Args:
+        net: the model.
+        data: the test images; some of them have objects.
+    """
+
+    def __init__(self, net: Net, data: DataSet) -> None:
+        self._net, self._data = net, data
+        self._hits: dict[str, list[ImageHits | None]] = {task: [] for task in net.tasks}
+
+    @classmethod
+    def for_data(cls, net: Net, data: DataSet) -> Localiser | None:
+        """A localiser, or None if the data set knows of no objects."""
+        images = range(len(data))
+        known = any(objects_of(data, i, task) is not None for i in images for task in net.tasks)
+        return cls(net, data) if known else None
+
+    def tables(self, sources: Sequence[PatchSource]) -> list[ScoreTable]:
+        """Empty tables for the scores of a batch, which `add` needs."""
+        return [self._net.empty_table(source) for source in sources]
+
+    def add(self, output: Output, selection: Selection, tables: Sequence[ScoreTable]) -> None:
+        """Add a batch: the model's output, the patches it selected, and the filled tables."""
+        assert output.attention is not None
+        attention = output.attention.detach().double().mean(dim=2).cpu().numpy()  # (B, T, K)
+        for b, table in enumerate(tables):
+            number = len(self._hits[self._net.tasks[0]])
+            mask = selection.mask[b]
+            indices = selection.indices[b][mask].cpu().numpy()
+            weights = attention[b][:, mask.cpu().numpy()]
+            for t, task in enumerate(self._net.tasks):
+                regions = objects_of(self._data, number, task)
+                hits = None
+                if regions is not None:
+                    patches = self._patches_on(regions, number)
+                    every = np.zeros(len(table.logits))
+                    every[indices] = weights[t]
+                    if regions and self._net.scores_all_patches:
+                        every = self._all_attention(table, task)
+                    hits = image_hits(
+                        patches, indices=indices, attention=weights[t], all_attention=every
+                    )
+                self._hits[task].append(hits)
+
+    def results(self, predictions: TestPredictions) -> dict[str, Localisation]:
+        """The scores of the tasks of which some image has objects."""
+        found = {task.name: localise(self._hits[task.name], task) for task in predictions.tasks}
+        return {name: result for name, result in found.items() if result is not None}
+
+    def _patches_on(self, regions: Sequence[Region], number: int) -> list[Integers]:
+        """Indices of the patches that are on each object of an image."""
+        if not regions:
+            return []
+        # Opened anew, since a batch of features in memory has lost its coordinates.
+        with self._data[number][0] as opened:
+            source = self._net.own_patches(opened)
+            extent = source.extent or source.parts[0].patch_side
+            return [patches_on(region, source.coords, extent=extent) for region in regions]
+
+    def _all_attention(self, table: ScoreTable, task: str) -> Floats:
+        return attention_from_logits(table.selectable()[0], self._net.tasks)[task]
