@@ -41,6 +41,9 @@ def parse_saved_config(values: Any, *, source: str) -> Config:
     # up to 0.1 these methods ignored aggregate.name
     if isinstance(method, str) and method in METHOD_DEFAULTS and isinstance(aggregate, Mapping):
         values = {**values, "aggregate": {**aggregate, "name": GATED}}
+    train = values.get("train")
+    if isinstance(train, Mapping) and "start" not in train:  # up to 0.2 there was no other start
+        values = {**values, "train": {**train, "start": "attention", "restarts": 0}}
     return parse_config(values, source=source)
 
 

@@ -33,7 +33,8 @@ from ips.patches import MemoryPatches, PatchSource, in_memory
 from ips.tasks import build_tasks
 from ips.training import build_data, build_model, resolve
 from ips.training.data import DataSet
-from ips.training.module import freeze_norms, read_batch, total_loss
+from ips.training.losses import total_loss
+from ips.training.module import freeze_norms, read_batch
 
 Steps = int | Literal["epoch"]
 

@@ -172,10 +172,11 @@ class Net(nn.Module, ABC):
         output, selection = self.forward_eval(sources, load=load, seed=seed, tables=tables)
         return [self._prediction(source, selection, output, b) for b, source in enumerate(sources)]
 
-    def empty_table(self, source: PatchSource) -> ScoreTable:
-        """Return a table in memory for the scores of an image."""
+    def empty_table(self, source: PatchSource, channels: int | None = None) -> ScoreTable:
+        """Return a table in memory for the scores of an image, by default S of each patch."""
         count = len(self.own_patches(source))
-        return ScoreTable(torch.empty(count, self.channels, device=self.device))
+        width = self.channels if channels is None else channels
+        return ScoreTable(torch.empty(count, width, device=self.device))
 
     def _check(self, sources: Sources, load: str) -> None:
         if load not in LOADS:

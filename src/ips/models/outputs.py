@@ -47,12 +47,15 @@ class Output:
         attention: ``(B, T, H, K)``; None from a CNN in training.
         patch_logits: ``(B, K, C)`` from the patch-level head; None without one.
         readout_logits: ``(B, C)`` from the patch-level head; None without one.
+        lead_logits: per task ``(B, C)`` from the classifiers of single patches that lead the start
+            of a training; None without them.
     """
 
     logits: dict[str, Tensor]
     attention: Tensor | None
     patch_logits: Tensor | None
     readout_logits: Tensor | None
+    lead_logits: dict[str, Tensor] | None = None
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{task} {tuple(t.shape)}" for task, t in self.logits.items())

@@ -9,7 +9,8 @@ This file has the two steps of Algorithm 1; the choice of patches by score is in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, Protocol
 from zlib import crc32
 
 import torch
@@ -21,10 +22,20 @@ from ips.models.checks import check_scores
 from ips.models.net import Load, Net, Sources, Tables
 from ips.models.outputs import Output, Selected, join
 from ips.models.scoring import ScoreTable, Shortlist, lazy_runs, unscored_blocks
-from ips.nn import Aggregator, Head, PatchReadout, evaluating
+from ips.nn import Aggregator, Head, PatchLead, PatchReadout, evaluating
 from ips.nn.embedding import EmbeddingPass, SelectionEncoder, joined
 from ips.patches import MemoryPatches, PatchSource, in_memory, pad
 from ips.selection import Mode, Selection
+
+
+class Scoring(Protocol):
+    """What patches can be chosen by: S scores of each, from its embedding alone."""
+
+    channels: int
+
+    def scorer(self) -> Callable[[Tensor], Tensor]:
+        """Return a function from embeddings ``(n, D)`` to scores ``(n, S)``, for one pass."""
+        ...
 
 
 class SelectingNet(Net):
@@ -117,6 +128,7 @@ class SelectingNet(Net):
         seed: int = 0,
         embeddings: bool = False,
         tables: Tables = None,
+        by: Scoring | None = None,
     ) -> Selected:
         """The select step: choose M patches of each image, without gradients (Sect. 2.1).
 
@@ -127,8 +139,10 @@ class SelectingNet(Net):
             seed: random seed of the order in which patches are visited.
             embeddings: return the embeddings of the patches kept, instead of the patches.
             tables: one per image for the logits; those that a table has already are reused.
+            by: what scores the patches, instead of the network itself.
         """
         self._check(sources, load)
+        by = by or self
         with evaluating(self):
             at_once = 1 if load == "sequential" else len(sources)  # images scored together
             size = at_once * self.chunk if self.micro_batch == "chunk" else None
@@ -139,8 +153,10 @@ class SelectingNet(Net):
             parts = []
             for run in runs:
                 part = sources[run] if load == "lazy" else self.preload(sources[run])
-                scores = tables[run] if tables else [self.empty_table(source) for source in part]
-                parts.append(self._select(part, scores, embed, seed=seed, embeddings=embeddings))
+                scores = tables[run] if tables else [self.empty_table(s, by.channels) for s in part]
+                parts.append(
+                    self._select(part, scores, embed, by, seed=seed, embeddings=embeddings)
+                )
                 if load != "eager":
                     for source in sources[run]:
                         source.close()  # or the whole batch would keep its caches of tiles
@@ -151,6 +167,7 @@ class SelectingNet(Net):
         sources: Sources,
         tables: Sequence[ScoreTable],
         embed: EmbeddingPass,
+        by: Scoring,
         *,
         seed: int,
         embeddings: bool,
@@ -158,7 +175,7 @@ class SelectingNet(Net):
         M = max(len(source) for source in sources) if self.keep is None else self.keep
         shortlists = [Shortlist(2 * M) for _ in sources]
         if self.needs_scoring:
-            self._score(sources, tables, embed, shortlists if embeddings else None)
+            self._score(sources, tables, embed, by, shortlists if embeddings else None)
         rows, masks = zip(*(table.selectable() for table in tables), strict=True)
         logits, _ = pad([row.to(self.device) for row in rows])  # (B, N, S)
         mask, _ = pad([mask.to(self.device) for mask in masks])  # (B, N)
@@ -181,16 +198,17 @@ class SelectingNet(Net):
         sources: Sources,
         tables: Sequence[ScoreTable],
         embed: EmbeddingPass,
+        by: Scoring,
         shortlists: Sequence[Shortlist] | None,
     ) -> None:
         """Fill the tables with logits; keep only a short list of the embeddings."""
-        score = self.scorer() if self.scores_all_patches else None
+        score = by.scorer() if self.scores_all_patches else None
         unscored = unscored_blocks(
             sources, tables, self.device, skip_blank=self.skip_blank, size=embed.size
         )
         for blocks in unscored:
             patches = joined([block.patches for block in blocks])  # (n, ...)
-            logits = torch.zeros(len(patches), self.channels, device=self.device)
+            logits = torch.zeros(len(patches), by.channels, device=self.device)
             x = None
             if score is not None and len(patches):
                 x = embed(patches)  # (n, D)
@@ -223,11 +241,13 @@ class SelectingNet(Net):
         patches = patches.to(self.device, non_blocking=True)
         return MemoryPatches(patches, coords=memory.coords, extent=source.extent, name=source.name)
 
-    def select_for_training(self, sources: Sources, *, load: Load, seed: int) -> Selected:
+    def select_for_training(
+        self, sources: Sources, *, load: Load, seed: int, by: Scoring | None = None
+    ) -> Selected:
         """Select M patches of each image, or return all if no image has more than M."""
         few = self.keep is None or all(len(source) <= self.keep for source in sources)
         if not few or self.skip_blank:
-            return self.select(sources, load=load, seed=seed)
+            return self.select(sources, load=load, seed=seed, by=by)
         patches, mask = pad([in_memory(source).patches.to(self.device) for source in sources])
         for source in sources:
             source.close()
@@ -238,6 +258,19 @@ class SelectingNet(Net):
         chosen = self.select_for_training(sources, load=load, seed=seed)
         output: Output = self(chosen.patches, chosen.selection)
         return output
+
+    def forward_led(
+        self, sources: Sources, lead: PatchLead, *, load: Load, seed: int, choose: bool
+    ) -> Output:
+        """Like `forward_train`, with the logits of ``lead``, which may also choose the patches."""
+        chosen = self.select_for_training(
+            sources, load=load, seed=seed, by=lead if choose else None
+        )
+        assert chosen.patches is not None
+        kept = chosen.selection
+        x = self.embed(chosen.patches, kept.mask)  # (B, K, D)
+        logits = lead(self._add_position(x, kept.indices), kept.mask)
+        return replace(self.aggregate(x, kept), lead_logits=logits)
 
     def _forward_eval(
         self, sources: Sources, load: Load, seed: int, tables: Tables

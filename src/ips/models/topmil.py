@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ips.models.outputs import Output
 from ips.models.selecting import SelectingNet
+from ips.nn.heads import highest_logit, mean_of_present
 from ips.selection import Selection
 
 
@@ -26,21 +27,15 @@ class TopMIL(SelectingNet):
 
     def scorer(self) -> Callable[[Tensor], Tensor]:
         """Return a function from embeddings ``(n, D)`` to the highest class logits ``(n, 1)``."""
-
-        def score(x: Tensor) -> Tensor:
-            highest = [head(x).amax(dim=-1) for head in self.heads]  # T x (n,)
-            return torch.stack(highest).amax(dim=0).unsqueeze(-1)  # (n, 1)
-
-        return score
+        return lambda x: highest_logit(self.heads, x)
 
     def aggregate(self, x: Tensor, selection: Selection) -> Output:
         """Average the patches' logits. The attention is a softmax over their highest logits."""
         placed, mask = self._add_position(x, selection.indices), selection.mask
-        present = mask.unsqueeze(-1).to(x.dtype)  # (B, K, 1)
         logits, attention = {}, []
         for task, head in zip(self.tasks, self.heads, strict=True):
             rows = head(placed)  # (B, K, C)
-            logits[task] = (rows * present).sum(dim=1) / present.sum(dim=1)  # (B, C)
+            logits[task] = mean_of_present(rows, mask)  # (B, C)
             highest = rows.amax(dim=-1).masked_fill(~mask, -torch.inf)
             attention.append(highest.softmax(dim=-1))  # (B, K)
         return self._output(logits, x, torch.stack(attention, dim=1).unsqueeze(2))  # (B, T, 1, K)

@@ -12,7 +12,7 @@ from ips.nn.build import BuiltEncoder, build_encoder
 from ips.nn.efficientnet import EfficientNetLite
 from ips.nn.embedding import evaluating
 from ips.nn.encoders import ENCODERS, FeatureProjector, ResNet, resnet18, resnet50, thin_resnet
-from ips.nn.heads import Head, PatchReadout
+from ips.nn.heads import Head, PatchLead, PatchReadout
 
 __all__ = [
     "ENCODERS",
@@ -25,6 +25,7 @@ __all__ = [
     "FeatureProjector",
     "GatedAttention",
     "Head",
+    "PatchLead",
     "PatchReadout",
     "ResNet",
     "build_encoder",

@@ -1,11 +1,11 @@
-"""Heads: from the representation of a task to its logits, and the patch-level head.
+"""Heads: from the representation of a task to its logits, and two classifiers of single patches.
 
-Letters: B images, M patches, D embedding size, C classes.
+Letters: B images, M patches, n patches of any images, D embedding size, C classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Literal
@@ -76,3 +76,52 @@ class PatchReadout(nn.Module):
         patch_logits = self.head(x.detach())  # (B, M, C)
         a = attention[:, self.token].mean(dim=1).detach()  # (B, M)
         return patch_logits, (a.unsqueeze(1) @ patch_logits).squeeze(1)  # (B, C)
+
+
+class PatchLead(nn.Module):
+    """Choose patches by what each shows by itself, until attention has learnt to choose them.
+
+    A linear classifier per task scores each patch, and the mean over the patches kept is compared
+    with the label of the image, as in TopMIL. Gradients reach the encoder. So the few patches that
+    tell the classes apart get a direct gradient, which attention spreads over all M at first.
+
+    Args:
+        dim: D.
+        outputs: number of logits of each task.
+
+    Attributes:
+        channels: number of scores of a patch, the highest of all its logits.
+    """
+
+    channels = 1
+
+    def __init__(self, dim: int, outputs: Mapping[str, int]) -> None:
+        super().__init__()
+        self.tasks = tuple(outputs)
+        self.heads = nn.ModuleList(nn.Linear(dim, count) for count in outputs.values())
+
+    def reset(self) -> None:
+        """Draw new weights."""
+        for head in self.heads:
+            head.reset_parameters()  # type: ignore[operator]
+
+    def scorer(self) -> Callable[[Tensor], Tensor]:
+        """Return a function from embeddings ``(n, D)`` to scores ``(n, 1)``."""
+        return lambda x: highest_logit(self.heads, x)
+
+    def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        """Embeddings ``(B, M, D)`` of the patches kept to logits ``(B, C)`` of the images."""
+        rows = zip(self.tasks, self.heads, strict=True)
+        return {task: mean_of_present(head(x), mask) for task, head in rows}
+
+
+def highest_logit(heads: Iterable[nn.Module], x: Tensor) -> Tensor:
+    """The highest logit of each patch over all heads and classes, ``(n, D)`` to ``(n, 1)``."""
+    highest = [head(x).amax(dim=-1) for head in heads]  # T x (n,)
+    return torch.stack(highest).amax(dim=0).unsqueeze(-1)
+
+
+def mean_of_present(rows: Tensor, mask: Tensor) -> Tensor:
+    """Mean ``(B, C)`` of ``(B, M, C)`` over the patches of ``mask`` ``(B, M)``."""
+    present = mask.unsqueeze(-1).to(rows.dtype)
+    return (rows * present).sum(dim=1) / present.sum(dim=1)

@@ -59,6 +59,10 @@ class BestEpoch(Callback):
             state_dict[key] for key in ("epoch", "score", "loss", "earlier", "waited")
         )
 
+    def wait_anew(self) -> None:
+        """Count the epochs without improvement from now on."""
+        self._waited = 0
+
     def on_train_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
         """Train no further if the run was killed after it had stopped."""
         trainer.should_stop |= self.stops

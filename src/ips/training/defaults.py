@@ -125,6 +125,7 @@ def _train(config: Config, data: Data) -> TrainConfig:
         update={
             "lr": train.lr or (_FINE_TUNING if tuned else _FROM_SCRATCH),
             "balance": train.balance or ("weights" if lopsided else "none"),
+            "start": train.start or ("patches" if config.method == "ips" else "attention"),
             "result": train.result or ("best" if own and validated else "last"),
         }
     )

@@ -4,6 +4,7 @@ config.yaml          all settings, resolved
 split.csv            split of each image of a table
 skipped.csv          files that --skip-errors left out, with the reason
 metrics.csv          one row per epoch
+starts.json          epoch, step and learning rate of each start, if there was more than one
 checkpoints/         state after the last finished epoch and the one before, for --resume, and the
                      weights of the best epoch, if the model is to have those
 figures/             figures
@@ -54,6 +55,7 @@ class RunFolder:
         self.split = path / "split.csv"
         self.skipped = path / "skipped.csv"
         self.metrics = path / "metrics.csv"
+        self.starts = path / "starts.json"
         self.checkpoint = path / "checkpoints" / "last.ckpt"
         self.previous_checkpoint = path / "checkpoints" / "previous.ckpt"
         self.figures = path / "figures"

@@ -22,6 +22,7 @@ from ips.nn import (
     EfficientNetLite,
     GatedAttention,
     Head,
+    PatchLead,
     PatchReadout,
     ResNet,
     build_encoder,
@@ -166,6 +167,20 @@ def _readout(config: Config, dim: int, tasks: Mapping[str, Task]) -> PatchReadou
     task = tasks[config.readout]
     head = Head(dim, task.outputs, activation=task.class_activation, hidden=config.readout_head)
     return PatchReadout(head, task=config.readout, token=list(tasks).index(config.readout))
+
+
+def build_lead(net: Net, config: Config) -> PatchLead | None:
+    """The classifiers of single patches that lead the start of a training, if the config asks."""
+    if config.train.start != "patches":
+        return None
+    if config.method not in ("ips", "ips-deepmil"):
+        raise ConfigError(
+            f"train.start=patches with method={config.method}, which does not choose patches by "
+            "attention: set train.start=attention"
+        )
+    dim = next(net.heads[0].parameters()).shape[1]  # of the first linear layer
+    tasks = build_tasks(config.tasks)
+    return PatchLead(dim, {name: task.outputs for name, task in tasks.items()})
 
 
 def _dps(

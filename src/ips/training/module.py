@@ -17,15 +17,17 @@ from torch.utils.data import DataLoader
 
 from ips.config import Config
 from ips.errors import IPSError
-from ips.models import Load, Net, Output, ScoreTable
+from ips.models import Load, Net, Output, ScoreTable, SelectingNet
+from ips.nn import PatchLead
 from ips.patches import PatchSource, in_memory
 from ips.predictions import PredictionCollector
 from ips.selection import Selection
-from ips.tasks import Task, build_tasks
+from ips.tasks import build_tasks
 from ips.training.balance import image_weights
 from ips.training.data import Data, DataSet, set_epoch
 from ips.training.harness import BaseLearner, listed, make_loader
 from ips.training.localiser import Localiser
+from ips.training.losses import constant_loss, mean_loss, total_loss
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -82,31 +84,6 @@ def freeze_norms(encoder: nn.Module) -> None:
             module.eval()
 
 
-def total_loss(
-    net: Net,
-    tasks: Mapping[str, Task],
-    output: Output,
-    labels: Mapping[str, Tensor],
-    *,
-    weights: Mapping[str, Tensor] | None = None,
-    smoothing: float = 0.0,
-) -> Tensor:
-    """The mean loss of the tasks, plus the loss of the patch-level head.
-
-    For ``weights`` of the classes by task, and ``smoothing``, see `Task.loss`.
-    """
-
-    def loss_of(name: str, logits: Tensor) -> Tensor:
-        weight = None if weights is None else weights[name]
-        return tasks[name].loss(logits, labels[name], weights=weight, smoothing=smoothing)
-
-    loss = torch.stack([loss_of(name, output.logits[name]) for name in tasks]).mean()
-    if net.readout is not None:
-        assert output.readout_logits is not None
-        loss = loss + loss_of(net.readout.task, output.readout_logits)
-    return loss
-
-
 def learning_rate_factor(step: int, *, warmup: int, total: int) -> float:
     """Share of the peak learning rate at ``step`` of ``total`` (Appendix D.1).
 
@@ -131,6 +108,12 @@ class Learner(BaseLearner):
         observer: callback that receives every test batch.
         localiser: compares the attention to test images with their objects.
         weights: weights of the classes in the loss by task; None for equal ones.
+        lead: classifiers of single patches that lead the start; None for a start by attention.
+
+    Attributes:
+        lead_chooses: whether the patches are chosen by ``lead``.
+        first_step: the schedule of the learning rate begins with this step.
+        lr_factor: factor of the learning rate.
     """
 
     def __init__(
@@ -141,22 +124,28 @@ class Learner(BaseLearner):
         observer: BatchObserver | None = None,
         localiser: Localiser | None = None,
         weights: Mapping[str, Tensor] | None = None,
+        lead: PatchLead | None = None,
     ) -> None:
         hint = f"lower train.lr={config.train.lr}, or look for broken images or labels"
         super().__init__(seed=config.train.seed, hint=hint)
         self.net, self.config, self.observer, self.weights = net, config, observer, weights
         self.localiser = localiser
+        self.lead, self.lead_chooses = lead, lead is not None
+        self.first_step, self.lr_factor = 0, 1.0
         self.tasks = build_tasks(config.tasks)
         # Plain dicts, so that the metrics stay out of the state_dict.
         self.metrics: dict[str, Metric] = {}
         self.validation_metrics: dict[str, Metric] = {}
         self.losses: list[Tensor] = []
+        self.task_losses: list[Tensor] = []  # of the tasks, and of the lead
+        self.answers: dict[str, Tensor] = {}  # number of training images with each
         self.validation_losses: list[Tensor] = []  # of each image
         self.collector = PredictionCollector(self.tasks)
 
     def on_train_epoch_start(self) -> None:
         """Reset the metrics, and freeze the BatchNorms that Lightning put into training mode."""
         self.metrics, self.losses = self._new_metrics(), []
+        self.task_losses, self.answers = [], {}
         if self.config.encoder.freeze_norm:
             freeze_norms(self.net.encoder)
 
@@ -166,17 +155,42 @@ class Learner(BaseLearner):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         sources, labels = batch
         self.seed_step(batch_idx)
-        output = self.net.forward_train(
-            sources,
-            load=self.config.select.load,
-            seed=self.seed + self.step_number(batch_idx),
-            progress=self.global_step / self.trainer.estimated_stepping_batches,
-        )
+        load, seed = self.config.select.load, self.seed + self.step_number(batch_idx)
+        if self.lead is None:
+            progress = self.global_step / self.trainer.estimated_stepping_batches
+            output = self.net.forward_train(sources, load=load, seed=seed, progress=progress)
+        else:
+            assert isinstance(self.net, SelectingNet)
+            output = self.net.forward_led(
+                sources, self.lead, load=load, seed=seed, choose=self.lead_chooses
+            )
         loss = self._loss(output, labels)
+        self.losses.append(loss.detach())  # without that of the lead, as in validation
+        parts = [mean_loss(self.tasks, output.logits, labels, **self._loss_options)]
+        if output.lead_logits is not None:
+            parts.append(mean_loss(self.tasks, output.lead_logits, labels, **self._loss_options))
+            loss = loss + parts[-1]
         self.check_finite(loss)
         self._update(self.metrics, output, labels)
-        self.losses.append(loss.detach())
+        self.task_losses.append(torch.stack(parts).detach())  # (1,) or (2,)
+        for name, task in self.tasks.items():
+            self.answers[name] = self.answers.get(name, 0) + task.answer_counts(labels[name])
         return loss
+
+    def start_losses(self) -> Tensor:
+        """Mean losses of the epoch: of the tasks, of the lead, and of the best constant answer.
+
+        The loss of the lead is that of the tasks if there is none.
+        """
+        losses = torch.stack(self.task_losses).mean(dim=0)
+        chance = constant_loss(self.tasks, self.answers, **self._loss_options)
+        return torch.stack([losses[0], losses[-1], chance.to(losses)])
+
+    def reset(self, net: Net) -> None:
+        """Take the weights of ``net``, which are new, and give the lead new ones."""
+        self.net.load_state_dict(net.state_dict())
+        if self.lead is not None:
+            self.lead.reset()
 
     def on_validation_epoch_start(self) -> None:
         self.validation_metrics, self.validation_losses = self._new_metrics(), []
@@ -229,19 +243,22 @@ class Learner(BaseLearner):
         )
         total = int(self.trainer.estimated_stepping_batches)
         warmup = min(round(train.warmup_epochs * total / train.epochs), total)
-        return self.scheduled(
-            optimizer, lambda step: learning_rate_factor(step, warmup=warmup, total=total)
-        )
+
+        def factor(step: int) -> float:
+            step, left = max(step - self.first_step, 0), total - self.first_step
+            return self.lr_factor * learning_rate_factor(step, warmup=warmup, total=left)
+
+        return self.scheduled(optimizer, factor)
 
     def _parameter_groups(self) -> Any:
         """The parameters, in two groups if the encoder has its own learning rate."""
         lr, factor = self.config.train.lr, self.config.train.encoder_lr
         if factor == 1:
-            return self.net.parameters()
+            return self.parameters()
         assert lr is not None
         encoder = list(self.net.encoder.parameters())
         ids = {id(weight) for weight in encoder}
-        rest = [weight for weight in self.net.parameters() if id(weight) not in ids]
+        rest = [weight for weight in self.parameters() if id(weight) not in ids]
         return [{"params": rest}, {"params": encoder, "lr": lr * factor}]
 
     def configure_gradient_clipping(
@@ -254,14 +271,15 @@ class Learner(BaseLearner):
         if gradient_clip_val is not None:
             head = () if self.net.readout is None else self.net.readout.parameters()
             ids = {id(weight) for weight in head}
-            weights = [weight for weight in self.net.parameters() if id(weight) not in ids]
+            weights = [weight for weight in self.parameters() if id(weight) not in ids]
             nn.utils.clip_grad_norm_(weights, gradient_clip_val)
 
+    @property
+    def _loss_options(self) -> dict[str, Any]:
+        return {"weights": self.weights, "smoothing": self.config.train.smoothing}
+
     def _loss(self, output: Output, labels: Mapping[str, Tensor]) -> Tensor:
-        smoothing = self.config.train.smoothing
-        return total_loss(
-            self.net, self.tasks, output, labels, weights=self.weights, smoothing=smoothing
-        )
+        return total_loss(self.net, self.tasks, output, labels, **self._loss_options)
 
     def _new_metrics(self) -> dict[str, Metric]:
         return {name: task.metric().to(self.device) for name, task in self.tasks.items()}

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,10 @@ from ips.training.event_log import EventLog
 from ips.training.folder import ModelEpoch, RunFolder, TrainedModel, load_model, save_model
 from ips.training.leaks import leaks
 from ips.training.localiser import Localiser
-from ips.training.model import build_model, resolve
+from ips.training.model import build_lead, build_model, resolve
 from ips.training.module import Batches, BatchObserver, Learner
 from ips.training.split_file import check_test_images, record_split
+from ips.training.start import Starting
 
 # Settings that may differ in a resumed run, since they do not change what is learnt. Channels do,
 # but so does encoder.inputs then.
@@ -128,8 +130,9 @@ def train(
         tasks = build_tasks(config.tasks)
         weights = class_weights(data.labels["train"], tasks) if balanced else None
         best = _best_epoch(config, folder)
+        starting = Starting(config, folder, best=best, say=partial(_say, progress))
         trainer = harness.fit(
-            Learner(net, config, weights=weights),
+            Learner(net, config, weights=weights, lead=build_lead(net, config)),
             Batches(config, _augmented(data, config)),
             folder,
             settings=_flat_settings(config),
@@ -141,7 +144,7 @@ def train(
             accumulate=config.train.accumulate,
             logger=EventLog(run / "tensorboard"),
             log_memory=True,
-            callbacks=[*([best] if best else []), *([_watcher(watch)] if watch else [])],
+            callbacks=[starting, *([best] if best else []), *([_watcher(watch)] if watch else [])],
         )
         epoch = _finish(net, config, best, epochs=trainer.current_epoch)
         save_model(net, config, folder.model, epoch=epoch)
