@@ -18,7 +18,8 @@ from ips.models.outputs import Output
 from ips.patches.view import ViewedPatches
 from ips.selection import Selection
 from ips.training import build_data, build_model, resolve, train
-from ips.training.module import Batches, Learner
+from ips.training.batches import Batches
+from ips.training.module import Learner
 from tests.training.own_images import photographs
 from tests.training.test_run import interrupt, metrics, weights
 from tests.training.tiny import own, tiny

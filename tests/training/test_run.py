@@ -17,8 +17,9 @@ from ips.config_io import parse_config, read_yaml
 from ips.errors import ConfigError, IPSError, RunError
 from ips.models import LOADS, IPSNet, Net
 from ips.training import build_data, build_model, evaluate, load_model, resolve, train
+from ips.training.batches import read_batch
 from ips.training.data import set_epoch
-from ips.training.module import Learner, read_batch
+from ips.training.module import Learner
 from tests.training.tiny import tiny
 
 CONSOLE = Console(quiet=True)

@@ -32,9 +32,10 @@ from ips.models import Net
 from ips.patches import MemoryPatches, PatchSource, in_memory
 from ips.tasks import build_tasks
 from ips.training import build_data, build_model, resolve
+from ips.training.batches import read_batch
 from ips.training.data import DataSet
 from ips.training.losses import total_loss
-from ips.training.module import freeze_norms, read_batch
+from ips.training.module import freeze_norms
 
 Steps = int | Literal["epoch"]
 

@@ -1,4 +1,4 @@
-"""Data loaders of a model, and its steps of training, validation and test.
+"""The steps of training, validation and test of a model.
 
 Letters: B images of a batch.
 """
@@ -7,74 +7,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import lightning as L
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from ips.config import Config
 from ips.errors import IPSError
-from ips.models import Load, Net, Output, ScoreTable, SelectingNet
+from ips.models import Net, Output, ScoreTable, SelectingNet
 from ips.nn import PatchLead
-from ips.patches import PatchSource, in_memory
+from ips.patches import PatchSource
 from ips.predictions import PredictionCollector
 from ips.selection import Selection
 from ips.tasks import build_tasks
-from ips.training.balance import image_weights
-from ips.training.data import Data, DataSet, set_epoch
-from ips.training.harness import BaseLearner, listed, make_loader
+from ips.training.batches import Batch
+from ips.training.harness import BaseLearner, listed
 from ips.training.localiser import Localiser
 from ips.training.losses import constant_loss, mean_loss, total_loss
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
-Batch = tuple[list[PatchSource], dict[str, Tensor]]
 #: Receives the images of a batch, the output of the model and the patches that it selected.
 BatchObserver = Callable[[Sequence[PatchSource], Output, Selection], None]
-
-
-class Batches(L.LightningDataModule):
-    """Training batches in random order, the others in the order of the data set."""
-
-    def __init__(self, config: Config, data: Data) -> None:
-        super().__init__()
-        self.config, self.data = config, data
-
-    def train_dataloader(self) -> DataLoader[Any]:
-        """The batches of the trainer's current epoch; Lightning calls this in every epoch."""
-        assert self.trainer is not None
-        data, epoch = self.data.train, self.trainer.current_epoch
-        set_epoch(data, epoch)
-        generator = torch.Generator().manual_seed(self.config.train.seed * 1_000_003 + epoch)
-        if self.config.train.balance == "sampling":
-            chances = image_weights(self.data.labels["train"], build_tasks(self.config.tasks))
-            drawn = torch.multinomial(chances, len(data), replacement=True, generator=generator)
-            return self._loader(data, drawn.tolist())
-        return self._loader(data, torch.randperm(len(data), generator=generator).tolist())
-
-    def val_dataloader(self) -> DataLoader[Any] | list[Any]:
-        data = self.data.validation
-        return [] if data is None else self._loader(data, range(len(data)))
-
-    def test_dataloader(self) -> DataLoader[Any]:
-        return self._loader(self.data.test, range(len(self.data.test)))
-
-    def _loader(self, data: DataSet, order: Sequence[int]) -> DataLoader[Any]:
-        read = partial(read_batch, data, load=self.config.select.load)
-        train = self.config.train
-        return make_loader(read, order, batch=train.batch, workers=train.workers)
-
-
-def read_batch(data: DataSet, numbers: Sequence[int], *, load: Load) -> Batch:
-    """The B images with these numbers; their pixels are read here if ``load`` is eager."""
-    items = [data[number] for number in numbers]
-    sources = [in_memory(source) if load == "eager" else source for source, _ in items]
-    labels = {task: torch.stack([labels[task] for _, labels in items]) for task in items[0][1]}
-    return sources, labels
 
 
 def freeze_norms(encoder: nn.Module) -> None:

@@ -29,6 +29,7 @@ from ips.task_scores import TaskScores, task_scores
 from ips.tasks import build_tasks
 from ips.training import harness
 from ips.training.balance import class_weights, lopsided_classes
+from ips.training.batches import Batches
 from ips.training.best import BestEpoch
 from ips.training.checks import check_files, missing_classes
 from ips.training.data import Data, build_data
@@ -38,7 +39,7 @@ from ips.training.folder import ModelEpoch, RunFolder, TrainedModel, load_model,
 from ips.training.leaks import leaks
 from ips.training.localiser import Localiser
 from ips.training.model import build_lead, build_model, resolve
-from ips.training.module import Batches, BatchObserver, Learner
+from ips.training.module import BatchObserver, Learner
 from ips.training.split_file import check_test_images, record_split
 from ips.training.start import Starting
 
