@@ -53,6 +53,12 @@ def choosers(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return found
 
 
+def start(run: Path) -> tuple[int | None, list[dict[str, float]]]:
+    """The epoch in which a run began, and its starts."""
+    found = json.loads((run / "start.json").read_text())
+    return found["begun"], found["starts"]
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_no_constant_answer_has_a_lower_loss(weighted: bool, smoothing: float) -> None:
@@ -124,7 +130,8 @@ def test_a_training_that_does_not_begin_starts_again(
         seen[epoch] = weights(net)
 
     train(long("train.lr=0.01"), tmp_path / "run", console=console, watch=watch)
-    starts = json.loads((tmp_path / "run" / "starts.json").read_text())
+    begun, starts = start(tmp_path / "run")
+    assert begun == 7
     assert starts == [
         {"epoch": 0, "step": 0, "lr": 1.0},
         {"epoch": 3, "step": 3 * STEPS, "lr": 0.25},
@@ -151,8 +158,7 @@ def test_a_run_that_is_killed_at_a_new_start_ends_the_same(
     torch.manual_seed(12345)
     cut = weights(train(long(), tmp_path / "cut", resume=True, console=CONSOLE).net)
     assert torch.equal(whole, cut)
-    files = [(tmp_path / run / "starts.json").read_text() for run in ("whole", "cut")]
-    assert files[0] == files[1]
+    assert start(tmp_path / "whole") == start(tmp_path / "cut")
 
 
 @pytest.mark.parametrize(
@@ -166,8 +172,8 @@ def test_how_often_a_training_starts(
     lose(monkeypatch, [2.0] * 10, lead=lead)
     console = Console(file=io.StringIO(), width=300)
     train(long(setting), tmp_path / "run", console=console)
-    file = tmp_path / "run" / "starts.json"
-    assert (len(json.loads(file.read_text())) if file.is_file() else 1) == starts
+    begun, found = start(tmp_path / "run")
+    assert (begun, len(found)) == (None, starts)
     said = console.file.getvalue()  # type: ignore[attr-defined]
     assert said.count("warning: the training has not begun") == (lead == CHANCE)
 
@@ -184,13 +190,13 @@ def test_early_stopping_waits_from_the_new_start_on(
 
 
 def test_only_methods_that_choose_by_attention_can_be_led(tmp_path: Path) -> None:
-    def start(*settings: str) -> str | None:
+    def chosen(*settings: str) -> str | None:
         config = tiny(*settings)
         return resolve(config, build_data(config)).train.start
 
-    assert start() == "patches"
-    assert start("train.start=attention") == "attention"
-    assert start("method=topmil") == start("method=rps") == "attention"
+    assert chosen() == "patches"
+    assert chosen("train.start=attention") == "attention"
+    assert chosen("method=topmil") == chosen("method=rps") == "attention"
     with pytest.raises(ConfigError, match=r"train\.start=patches with method=rps"):
         train(tiny("method=rps", "train.start=patches"), tmp_path / "run", console=CONSOLE)
 

@@ -4,7 +4,8 @@ config.yaml          all settings, resolved
 split.csv            split of each image of a table
 skipped.csv          files that --skip-errors left out, with the reason
 metrics.csv          one row per epoch
-starts.json          epoch, step and learning rate of each start, if there was more than one
+start.json           the epoch in which the training began, and its starts: epoch, step and factor
+                     of the learning rate
 checkpoints/         state after the last finished epoch and the one before, for --resume, and the
                      weights of the best epoch, if the model is to have those
 figures/             figures
@@ -55,7 +56,7 @@ class RunFolder:
         self.split = path / "split.csv"
         self.skipped = path / "skipped.csv"
         self.metrics = path / "metrics.csv"
-        self.starts = path / "starts.json"
+        self.start = path / "start.json"
         self.checkpoint = path / "checkpoints" / "last.ckpt"
         self.previous_checkpoint = path / "checkpoints" / "previous.ckpt"
         self.figures = path / "figures"

@@ -61,7 +61,7 @@ class Starting(Callback):
 
     Args:
         config: resolved config.
-        folder: run folder; its ``starts.json`` lists the starts if there are several.
+        folder: run folder; its ``start.json`` lists the starts, and the epoch that began.
         best: the epochs without improvement are counted from each start.
         say: prints a sentence.
     """
@@ -77,6 +77,7 @@ class Starting(Callback):
         self._config, self._folder, self._best, self._say = config, folder, best, say
         self._starts = [_start(epoch=0, step=0, lr=1.0)]
         self._leads = config.train.start == "patches"
+        self._begun: int | None = None  # the epoch, counted from 1
         self._lowest = math.inf  # loss since the start, as a share of the constant answer's
         self._losses = math.nan, math.nan  # of the last epoch, and of the constant answer
         self._warned = False
@@ -85,6 +86,7 @@ class Starting(Callback):
         """What a checkpoint stores."""
         return {
             "starts": self._starts,
+            "begun": self._begun,
             "leads": self._leads,
             "lowest": self._lowest,
             "losses": self._losses,
@@ -92,8 +94,8 @@ class Starting(Callback):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._starts, self._leads, self._lowest, self._losses, self._warned = (
-            state_dict[key] for key in ("starts", "leads", "lowest", "losses", "warned")
+        self._starts, self._begun, self._leads, self._lowest, self._losses, self._warned = (
+            state_dict[key] for key in ("starts", "begun", "leads", "lowest", "losses", "warned")
         )
 
     def on_train_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
@@ -102,13 +104,20 @@ class Starting(Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, learner: L.LightningModule, outputs: Any, *args: Any
     ) -> None:
-        """Note the losses of an epoch after its last batch, before a checkpoint is saved."""
+        """Note the losses of an epoch after its last batch, before its checkpoint is saved."""
         if not trainer.is_last_batch:
             return
         assert isinstance(learner, Learner)
         loss, lead, chance = trainer.strategy.reduce(learner.start_losses(), reduce_op="mean")
         self._losses = float(loss), float(chance)
-        self._lowest = min(self._lowest, float(torch.fmin(loss, lead)) / float(chance))
+        # Without different labels there is nothing to begin.
+        share = float(torch.minimum(loss, lead) / chance) if chance > 0 else 0.0
+        self._lowest = min(self._lowest, share)
+        if self._begun is None and loss < _BEGUN * chance:
+            self._begun = trainer.current_epoch + 1
+        if trainer.is_global_zero:
+            found = {"begun": self._begun, "starts": self._starts}
+            write_text(self._folder.start, json.dumps(found, indent=2) + "\n")
 
     def on_train_epoch_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
         """Decide by the epochs so far who chooses the patches, and whether to start again."""
@@ -116,9 +125,8 @@ class Starting(Callback):
         trained = epoch - self._starts[-1]["epoch"]
         if not trained:
             return
-        loss, chance = self._losses
         of_start = epochs - self._starts[-1]["epoch"]
-        if loss < _BEGUN * chance or trained >= _LEAD_AT_MOST * of_start:
+        if self._begun is not None or trained >= _LEAD_AT_MOST * of_start:
             self._leads = False
         patience = max(_FEWEST_EPOCHS, math.ceil(_PATIENCE * epochs))
         if self._lowest >= _STALLED and trained >= patience:
@@ -162,8 +170,6 @@ class Starting(Callback):
             _set_rates(schedule.scheduler)
         if self._best is not None:
             self._best.wait_anew()
-        if trainer.is_global_zero:
-            write_text(self._folder.starts, json.dumps(self._starts, indent=2) + "\n")
 
     def _apply(self, learner: L.LightningModule) -> None:
         assert isinstance(learner, Learner)
