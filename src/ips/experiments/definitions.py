@@ -26,6 +26,7 @@ def get_experiment(name: str) -> Experiment:
 
 _LABELS = {
     "ips": "IPS Transformer",
+    "ips-published": "IPS Transformer, as published",
     "rps": "RPS Transformer",
     "dps": "DPS Transformer",
     "topmil": "TopMIL",
@@ -37,6 +38,8 @@ _LABELS = {
 }
 _SIZES = ("M", "N", "patch")  # columns that are settings; the others are published numbers
 _NO_DROPOUT = "aggregate.attention_dropout=0"
+# Without the start that is led by single patches, and without new starts.
+_PUBLISHED = ["train.start=attention", "train.restarts=0"]
 
 
 def _traffic_signs(scale: Scale, method: str, sizes: dict[str, str]) -> list[str]:
@@ -91,9 +94,10 @@ def _read_rows(
         row = dict(zip(header.split(), line.split(), strict=True))
         sizes = {key: row.pop(key) for key in _SIZES if key in row}
         label = row.pop("method", "ips")
-        method = label.partition("-0.")[0]
-        settings = [f"method={method}"] if header.startswith("method") else []
-        settings += row_settings(scale, method, sizes)
+        method = label.partition("-0.")[0].removesuffix("-published")
+        settings = [f"method={method}", *row_settings(scale, method, sizes)]
+        if label != "ips":
+            settings += _PUBLISHED
         if label == "cnn-0.3":
             settings.append(f"cnn.scale={1 / 3}")  # a third, which the paper prints as 0.3x
         published = {k: v.replace("±", " ± ").replace(",", ", ") for k, v in row.items()}
@@ -116,9 +120,9 @@ def _image_size(scale: Scale) -> list[Arm]:
             arms.append(Arm(f"IPS, {load}", settings, sizes, trains=trains))
         if side <= largest_cnn:
             settings = (f"data.side={side}", "method=cnn", "patches.stride=50")
-            arms.append(Arm("CNN", settings, sizes))
+            arms.append(Arm("CNN", (*settings, *_PUBLISHED), sizes))
             if paper:
-                arms.append(Arm("CNN, batch 4", (*settings, "train.batch=4"), sizes))
+                arms.append(Arm("CNN, batch 4", (*settings, *_PUBLISHED, "train.batch=4"), sizes))
     return arms
 
 
