@@ -168,6 +168,7 @@ def watch(config: Config, path: Path, console: Console) -> None:
     net = build_model(config)
     numbered = Numbered(data.train)
     folder = RunFolder(path.with_suffix(""))
+    starting = Starting(config, folder, best=None, say=console.print)
     shutil.rmtree(folder.path, ignore_errors=True)  # of a killed run, whose notes are lost
     folder.path.mkdir()
     harness.fit(
@@ -178,10 +179,7 @@ def watch(config: Config, path: Path, console: Console) -> None:
         progress=progress_bar(console),
         epochs=config.train.epochs,
         precision=config.train.precision,
-        callbacks=[
-            Starting(config, folder, best=None, say=console.print),
-            Watch(numbered, path),
-        ],
+        callbacks=[starting, Watch(numbered, path)],
     )
 
 

@@ -37,7 +37,7 @@ def test_the_lead_chooses_the_patches_with_the_highest_logit() -> None:
 
 def test_a_led_step_returns_the_logits_of_both() -> None:
     net, lead = build(position=True).train(), leads()
-    output = net.forward_led([memory(12), memory(2)], lead, load="eager", seed=0, choose=True)
+    output = net.learn(net.select([memory(12), memory(2)], by=lead), lead)
     assert output.lead_logits is not None
     for task, classes in CLASSES.items():
         assert output.logits[task].shape == output.lead_logits[task].shape == (2, classes)
@@ -57,7 +57,7 @@ def test_a_step_that_is_not_led_equals_the_published_one() -> None:
         net.load_state_dict(state)
         torch.manual_seed(0)
         if led:
-            output = net.forward_led(sources, lead, load="eager", seed=0, choose=False)
+            output = net.learn(net.select(sources), lead)
         else:
             output = net.forward_train(sources, load="eager", seed=0)
         return torch.cat(list(output.logits.values()), dim=1)

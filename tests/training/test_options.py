@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ips.config import Config
 from ips.config_io import read_yaml
-from ips.models import SelectingNet
+from ips.models import Selected, SelectingNet
 from ips.models.outputs import Output
 from ips.patches.view import ViewedPatches
 from ips.selection import Selection
@@ -72,9 +72,9 @@ def test_two_halves_of_a_batch_give_its_gradient() -> None:
     def gradient(numbers: list[list[int]]) -> Tensor:
         net.zero_grad()
         for part in numbers:
-            sources, labels = next(iter(batches._loader(data.train, part)))
-            output = net.forward_train(sources, load="eager", seed=0)
-            (learner._loss(output, labels) / len(numbers)).backward()
+            batch = next(iter(batches._loader(data.train, part)))
+            output = net.forward_train(batch.sources, load="eager", seed=0)
+            (learner._loss(output, batch.labels) / len(numbers)).backward()
         return torch.cat([w.grad.flatten() for w in net.parameters() if w.grad is not None])
 
     torch.testing.assert_close(gradient([[0, 1], [2, 3]]), gradient([[0, 1, 2, 3]]))
@@ -101,7 +101,7 @@ def test_the_encoder_may_learn_more_slowly(tmp_path: Path, monkeypatch: pytest.M
 
     def record(self: Learner) -> None:
         groups = self.trainer.optimizers[0].param_groups
-        assert sum(len(group["params"]) for group in groups) == len(list(self.net.parameters()))
+        assert sum(len(group["params"]) for group in groups) == len(list(self.parameters()))
         rates.append([group["lr"] for group in groups])
         ordinary(self)
 
@@ -179,23 +179,22 @@ def test_selection_and_learning_see_the_same_view_of_training_images_only(
 ) -> None:
     table = photographs(tmp_path)
     viewed: list[bool] = []
-    ordinary = SelectingNet._forward_eval
+    ordinary, choose = SelectingNet._forward_eval, SelectingNet.select_for_training
 
-    def learn(self: SelectingNet, sources: Any, load: Any, seed: int, progress: float) -> Output:
-        chosen = self.select_for_training(sources, load=load, seed=seed)
+    def select(self: SelectingNet, sources: Any, **options: Any) -> Selected:
+        chosen = choose(self, sources, **options)
         assert chosen.patches is not None
         for b, source in enumerate(sources):
             assert isinstance(source, ViewedPatches)
             kept = chosen.selection.indices[b][chosen.selection.mask[b]]
             assert torch.equal(source.read(kept), chosen.patches[b][chosen.selection.mask[b]])
-        output: Output = self(chosen.patches, chosen.selection)
-        return output
+        return chosen
 
     def predict(self: SelectingNet, sources: Any, *args: Any) -> tuple[Output, Selection]:
         viewed.extend(isinstance(source, ViewedPatches) for source in sources)
         return ordinary(self, sources, *args)
 
-    monkeypatch.setattr(SelectingNet, "_forward_train", learn)
+    monkeypatch.setattr(SelectingNet, "select_for_training", select)
     monkeypatch.setattr(SelectingNet, "_forward_eval", predict)
     train(config_of(table), tmp_path / "run", console=CONSOLE)
     assert viewed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,10 +15,12 @@ from torch import Tensor
 from ips.config import Config
 from ips.config_io import parse_saved_config
 from ips.errors import ConfigError
-from ips.models import Net
+from ips.models import Net, Selected, SelectingNet
+from ips.selection import Selection
 from ips.tasks import Task
 from ips.training import build_data, resolve, train
 from ips.training.losses import constant_loss, mean_loss
+from ips.training.memory import ChosenPatches
 from ips.training.module import Learner
 from tests.training.test_run import interrupt, metrics, weights
 from tests.training.tiny import tiny
@@ -138,7 +141,7 @@ def test_a_training_that_does_not_begin_starts_again(
         {"epoch": 6, "step": 6 * STEPS, "lr": 0.0625},
     ]
     rates = [float(row["lr"]) for row in metrics(tmp_path / "run")]
-    assert rates[2] > rates[3] > rates[6] > rates[9]
+    assert rates[1] > rates[3] > rates[6] > rates[9]  # those after an epoch
     assert rates[3] == pytest.approx(0.25 * rates[0], rel=0.1)
     assert not torch.allclose(seen[3], seen[4], atol=0.05)
     said = console.file.getvalue()  # type: ignore[attr-defined]
@@ -206,3 +209,58 @@ def test_runs_of_earlier_versions_continue_as_they_began() -> None:
     del values["train"]["start"], values["train"]["restarts"]
     train = parse_saved_config(values, source="old").train
     assert (train.start, train.restarts) == ("attention", 0)
+
+
+def test_patches_selected_before_are_learnt_from_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose(monkeypatch, [2.0, 1.0, *[1.0] * 8])
+    config = long("select.every=3", "data.fresh=false")
+    looked: list[int] = []
+    ordinary = SelectingNet.select
+
+    def select(self: SelectingNet, *args: Any, **options: Any) -> Selected:
+        if self.training:
+            looked.append(epoch[0])
+        return ordinary(self, *args, **options)
+
+    epoch = [0]
+    monkeypatch.setattr(SelectingNet, "select", select)
+
+    def watch(finished: int, net: Net) -> None:
+        epoch[0] = finished
+
+    whole = train(config, tmp_path / "whole", console=CONSOLE, watch=watch)
+    assert looked == [e for e in (0, 1, 2, 5, 8) for _ in range(STEPS)]
+    for step in (3 * STEPS + 1, 5 * STEPS):  # between two looks, and before one
+        run = tmp_path / f"cut-{step}"
+        interrupt(monkeypatch, lambda run=run: train(config, run, console=CONSOLE), step=step)  # type: ignore[misc]
+        cut = train(config, run, resume=True, console=CONSOLE)
+        assert torch.equal(weights(whole.net), weights(cut.net))
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [("data.fresh=true", "whose images change"), ("method=rps", "does not select among all")],
+)
+def test_only_the_patches_of_fixed_images_can_be_remembered(
+    tmp_path: Path, setting: str, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"select.every=2 with {setting}, .*{words}"):
+        train(tiny("data.fresh=false", "select.every=2", setting), tmp_path / "run", console=CONSOLE)
+
+
+def test_images_that_were_never_looked_at_have_no_memory() -> None:
+    memory = ChosenPatches(3, keep=2)
+    selection = Selection(
+        torch.tensor([[5, 4], [7, 0]]),
+        torch.tensor([[True, True], [True, False]]),
+        torch.zeros(2, 2),
+    )
+    memory.put([0, 2], selection)
+    found = memory.get([2, 0])
+    assert found is not None
+    assert [row.tolist() for row in found] == [[7], [5, 4]]
+    assert memory.get([0, 1]) is None
+    memory.forget()
+    assert memory.get([0]) is None

@@ -78,6 +78,12 @@ class SelectConfig(Section):
     load: Literal["eager", "sequential", "lazy"] = key(
         "eager", "Patches in memory: of a batch (eager), image (sequential) or micro-batch (lazy)"
     )
+    every: int = key(
+        1,
+        "Look at all patches only every so many epochs once training has begun, and learn from the "
+        "same M patches of each image in between; 1 for every epoch, as in the paper",
+        ge=1,
+    )
     skip_blank: bool = key(False, "Skip patches of a single colour; not for dps and cnn")
     compile: bool = key(False, "Compile the selection pass, which is faster on a GPU")
     micro_batch: Literal["fixed", "chunk"] = key(

@@ -254,23 +254,29 @@ class SelectingNet(Net):
         indices = torch.arange(mask.shape[1], device=self.device) * mask  # (B, N)
         return Selected(Selection(indices, mask, mask / mask.sum(dim=1, keepdim=True)), patches)
 
-    def _forward_train(self, sources: Sources, load: Load, seed: int, progress: float) -> Output:
-        chosen = self.select_for_training(sources, load=load, seed=seed)
-        output: Output = self(chosen.patches, chosen.selection)
-        return output
-
-    def forward_led(
-        self, sources: Sources, lead: PatchLead, *, load: Load, seed: int, choose: bool
-    ) -> Output:
-        """Like `forward_train`, with the logits of ``lead``, which may also choose the patches."""
-        chosen = self.select_for_training(
-            sources, load=load, seed=seed, by=lead if choose else None
+    def read_chosen(self, sources: Sources, kept: Sequence[Tensor]) -> Selected:
+        """The patches with the indices ``kept``, ``(K,)`` of each image, chosen before."""
+        patches, mask = pad(
+            [s.read(k.cpu()).to(self.device) for s, k in zip(sources, kept, strict=True)]
         )
+        for source in sources:
+            source.close()
+        indices = pad([k.to(self.device) for k in kept])[0]
+        return Selected(Selection(indices, mask, mask / mask.sum(dim=1, keepdim=True)), patches)
+
+    def learn(self, chosen: Selected, lead: PatchLead | None = None) -> Output:
+        """The forward step on the patches chosen; with a lead, also its logits."""
         assert chosen.patches is not None
         kept = chosen.selection
+        if lead is None:
+            output: Output = self(chosen.patches, kept)
+            return output
         x = self.embed(chosen.patches, kept.mask)  # (B, K, D)
         logits = lead(self._add_position(x, kept.indices), kept.mask)
         return replace(self.aggregate(x, kept), lead_logits=logits)
+
+    def _forward_train(self, sources: Sources, load: Load, seed: int, progress: float) -> Output:
+        return self.learn(self.select_for_training(sources, load=load, seed=seed))
 
     def _forward_eval(
         self, sources: Sources, load: Load, seed: int, tables: Tables

@@ -5,9 +5,9 @@ Letters: B images of a batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning as L
 import torch
@@ -22,15 +22,27 @@ from ips.training.balance import image_weights
 from ips.training.data import Data, DataSet, set_epoch
 from ips.training.harness import make_loader
 
-Batch = tuple[list[PatchSource], dict[str, Tensor]]
+
+class Batch(NamedTuple):
+    """B images with their labels by task, ``(B, ...)``, and their numbers in the data set."""
+
+    sources: list[PatchSource]
+    labels: dict[str, Tensor]
+    numbers: list[int]
 
 
 class Batches(L.LightningDataModule):
-    """Training batches in random order, the others in the order of the data set."""
+    """Training batches in random order, the others in the order of the data set.
 
-    def __init__(self, config: Config, data: Data) -> None:
+    Args:
+        looks: function that returns whether the next epoch looks at all patches of its images.
+    """
+
+    def __init__(
+        self, config: Config, data: Data, *, looks: Callable[[], bool] = lambda: True
+    ) -> None:
         super().__init__()
-        self.config, self.data = config, data
+        self.config, self.data, self._looks = config, data, looks
 
     def train_dataloader(self) -> DataLoader[Any]:
         """The batches of the trainer's current epoch; Lightning calls this in every epoch."""
@@ -40,9 +52,11 @@ class Batches(L.LightningDataModule):
         generator = torch.Generator().manual_seed(self.config.train.seed * 1_000_003 + epoch)
         if self.config.train.balance == "sampling":
             chances = image_weights(self.data.labels["train"], build_tasks(self.config.tasks))
-            drawn = torch.multinomial(chances, len(data), replacement=True, generator=generator)
-            return self._loader(data, drawn.tolist())
-        return self._loader(data, torch.randperm(len(data), generator=generator).tolist())
+            order = torch.multinomial(chances, len(data), replacement=True, generator=generator)
+        else:
+            order = torch.randperm(len(data), generator=generator)
+        load = self.config.select.load if self._looks() else "lazy"  # only M patches are needed
+        return self._loader(data, order.tolist(), load=load)
 
     def val_dataloader(self) -> DataLoader[Any] | list[Any]:
         data = self.data.validation
@@ -51,8 +65,10 @@ class Batches(L.LightningDataModule):
     def test_dataloader(self) -> DataLoader[Any]:
         return self._loader(self.data.test, range(len(self.data.test)))
 
-    def _loader(self, data: DataSet, order: Sequence[int]) -> DataLoader[Any]:
-        read = partial(read_batch, data, load=self.config.select.load)
+    def _loader(
+        self, data: DataSet, order: Sequence[int], *, load: Load | None = None
+    ) -> DataLoader[Any]:
+        read = partial(read_batch, data, load=load or self.config.select.load)
         train = self.config.train
         return make_loader(read, order, batch=train.batch, workers=train.workers)
 
@@ -62,4 +78,4 @@ def read_batch(data: DataSet, numbers: Sequence[int], *, load: Load) -> Batch:
     items = [data[number] for number in numbers]
     sources = [in_memory(source) if load == "eager" else source for source, _ in items]
     labels = {task: torch.stack([labels[task] for _, labels in items]) for task in items[0][1]}
-    return sources, labels
+    return Batch(sources, labels, list(numbers))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ips.config import Config
 from ips.errors import IPSError
-from ips.models import Net, Output, ScoreTable, SelectingNet
+from ips.models import Net, Output, ScoreTable, Selected, SelectingNet
 from ips.nn import PatchLead
 from ips.patches import PatchSource
 from ips.predictions import PredictionCollector
@@ -24,6 +24,7 @@ from ips.training.batches import Batch
 from ips.training.harness import BaseLearner, listed
 from ips.training.localiser import Localiser
 from ips.training.losses import constant_loss, mean_loss, total_loss
+from ips.training.memory import ChosenPatches
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -64,9 +65,11 @@ class Learner(BaseLearner):
         localiser: compares the attention to test images with their objects.
         weights: weights of the classes in the loss by task; None for equal ones.
         lead: classifiers of single patches that lead the start; None for a start by attention.
+        memory: patches selected before, to learn from in epochs that do not look at all patches.
 
     Attributes:
         lead_chooses: whether the patches are chosen by ``lead``.
+        looks: whether this epoch looks at all patches of its images.
         first_step: the schedule of the learning rate begins with this step.
         lr_factor: factor of the learning rate.
     """
@@ -80,12 +83,14 @@ class Learner(BaseLearner):
         localiser: Localiser | None = None,
         weights: Mapping[str, Tensor] | None = None,
         lead: PatchLead | None = None,
+        memory: ChosenPatches | None = None,
     ) -> None:
         hint = f"lower train.lr={config.train.lr}, or look for broken images or labels"
         super().__init__(seed=config.train.seed, hint=hint)
         self.net, self.config, self.observer, self.weights = net, config, observer, weights
         self.localiser = localiser
         self.lead, self.lead_chooses = lead, lead is not None
+        self.memory, self.looks = memory, True
         self.first_step, self.lr_factor = 0, 1.0
         self.tasks = build_tasks(config.tasks)
         # Plain dicts, so that the metrics stay out of the state_dict.
@@ -105,20 +110,17 @@ class Learner(BaseLearner):
             freeze_norms(self.net.encoder)
 
     def batch_images(self, batch: Batch, batch_idx: int) -> list[str]:
-        return [source.name for source in batch[0]]
+        return [source.name for source in batch.sources]
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        sources, labels = batch
         self.seed_step(batch_idx)
-        load, seed = self.config.select.load, self.seed + self.step_number(batch_idx)
-        if self.lead is None:
-            progress = self.global_step / self.trainer.estimated_stepping_batches
-            output = self.net.forward_train(sources, load=load, seed=seed, progress=progress)
+        seed, labels = self.seed + self.step_number(batch_idx), batch.labels
+        if isinstance(self.net, SelectingNet):
+            output = self.net.learn(self._choose(self.net, batch, seed), self.lead)
         else:
-            assert isinstance(self.net, SelectingNet)
-            output = self.net.forward_led(
-                sources, self.lead, load=load, seed=seed, choose=self.lead_chooses
-            )
+            load = self.config.select.load
+            progress = self.global_step / self.trainer.estimated_stepping_batches
+            output = self.net.forward_train(batch.sources, load=load, seed=seed, progress=progress)
         loss = self._loss(output, labels)
         self.losses.append(loss.detach())  # without that of the lead, as in validation
         parts = [mean_loss(self.tasks, output.logits, labels, **self._loss_options)]
@@ -132,6 +134,18 @@ class Learner(BaseLearner):
             self.answers[name] = self.answers.get(name, 0) + task.answer_counts(labels[name])
         return loss
 
+    def _choose(self, net: SelectingNet, batch: Batch, seed: int) -> Selected:
+        """Select M patches of each image, or take those that were selected before."""
+        if self.memory is not None and not self.looks:
+            known = self.memory.get(batch.numbers)
+            if known is not None:
+                return net.read_chosen(batch.sources, known)
+        by, load = self.lead if self.lead_chooses else None, self.config.select.load
+        chosen = net.select_for_training(batch.sources, load=load, seed=seed, by=by)
+        if self.memory is not None:
+            self.memory.put(batch.numbers, chosen.selection)
+        return chosen
+
     def start_losses(self) -> Tensor:
         """Mean losses of the epoch: of the tasks, of the lead, and of the best constant answer.
 
@@ -142,31 +156,33 @@ class Learner(BaseLearner):
         return torch.stack([losses[0], losses[-1], chance.to(losses)])
 
     def reset(self, net: Net) -> None:
-        """Take the weights of ``net``, which are new, and give the lead new ones."""
+        """Take the weights of ``net``, which are new, and forget what was learnt beside them."""
         self.net.load_state_dict(net.state_dict())
         if self.lead is not None:
             self.lead.reset()
+        if self.memory is not None:
+            self.memory.forget()
 
     def on_validation_epoch_start(self) -> None:
         self.validation_metrics, self.validation_losses = self._new_metrics(), []
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         output, _ = self._score(self.validation_metrics, batch)
-        loss = self._loss(output, batch[1]).detach()
-        self.validation_losses += [loss] * len(batch[0])  # the last batch may be smaller
+        loss = self._loss(output, batch.labels).detach()
+        self.validation_losses += [loss] * len(batch.sources)  # the last batch may be smaller
 
     def on_test_epoch_start(self) -> None:
         self.metrics = self._new_metrics()
         self.collector = PredictionCollector(self.tasks)
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
-        tables = None if self.localiser is None else self.localiser.tables(batch[0])
+        tables = None if self.localiser is None else self.localiser.tables(batch.sources)
         output, selection = self._score(self.metrics, batch, tables)
-        self.collector.add([source.name for source in batch[0]], output.logits, batch[1])
+        self.collector.add([source.name for source in batch.sources], output.logits, batch.labels)
         if self.localiser is not None and tables is not None:
             self.localiser.add(output, selection, tables)
         if self.observer is not None:
-            self.observer(batch[0], output, selection)
+            self.observer(batch.sources, output, selection)
 
     def scores(self) -> dict[str, float]:
         """Score of each task since the start of the training epoch or of the test.
@@ -246,7 +262,7 @@ class Learner(BaseLearner):
 
         ``tables``, one per image, receive the scores of all patches.
         """
-        sources, labels = batch
+        sources, labels, _ = batch
         load = self.config.select.load
         output, selection = self.net.forward_eval(sources, load=load, seed=self.seed, tables=tables)
         finite = [x.isfinite().reshape(len(x), -1).all(dim=1) for x in output.logits.values()]

@@ -38,6 +38,7 @@ from ips.training.event_log import EventLog
 from ips.training.folder import ModelEpoch, RunFolder, TrainedModel, load_model, save_model
 from ips.training.leaks import leaks
 from ips.training.localiser import Localiser
+from ips.training.memory import build_memory
 from ips.training.model import build_lead, build_model, resolve
 from ips.training.module import BatchObserver, Learner
 from ips.training.split_file import check_test_images, record_split
@@ -132,9 +133,10 @@ def train(
         weights = class_weights(data.labels["train"], tasks) if balanced else None
         best = _best_epoch(config, folder)
         starting = Starting(config, folder, best=best, say=partial(_say, progress))
+        lead, memory = build_lead(net, config), build_memory(net, config, images=len(data.train))
         trainer = harness.fit(
-            Learner(net, config, weights=weights, lead=build_lead(net, config)),
-            Batches(config, _augmented(data, config)),
+            Learner(net, config, weights=weights, lead=lead, memory=memory),
+            Batches(config, _augmented(data, config), looks=lambda: starting.looks),
             folder,
             settings=_flat_settings(config),
             progress=progress,
@@ -145,7 +147,7 @@ def train(
             accumulate=config.train.accumulate,
             logger=EventLog(run / "tensorboard"),
             log_memory=True,
-            callbacks=[starting, *([best] if best else []), *([_watcher(watch)] if watch else [])],
+            callbacks=[*([best] if best else []), *([_watcher(watch)] if watch else []), starting],
         )
         epoch = _finish(net, config, best, epochs=trainer.current_epoch)
         save_model(net, config, folder.model, epoch=epoch)

@@ -33,6 +33,8 @@ _PATIENCE = 0.3  # share of all epochs in which a start has to begin
 _FEWEST_EPOCHS = 3
 _LEAD_AT_MOST = 0.6  # share of the epochs of a start
 
+_STATE = ("starts", "epochs", "begun", "settled", "lowest", "warned")  # in a checkpoint
+
 
 @dataclass(frozen=True)
 class Remedy:
@@ -54,10 +56,11 @@ REMEDIES = (
 
 
 class Starting(Callback):
-    """Ends the lead of single patches, and starts a training again that has not begun.
+    """Decides after every epoch who chooses the patches of the next, and whether to start again.
 
-    Both are decided by the losses of an epoch. A checkpoint stores them, so that a resumed run
-    decides the same. A new start has new weights, and the epochs that are left.
+    It decides by the losses of the epochs so far, before the checkpoint is saved, so that a resumed
+    run goes on in the same way. A new start has new weights, and the epochs that are left. To be
+    called after callbacks that need the weights of the epoch, and before `LastCheckpoint`.
 
     Args:
         config: resolved config.
@@ -76,71 +79,58 @@ class Starting(Callback):
     ) -> None:
         self._config, self._folder, self._best, self._say = config, folder, best, say
         self._starts = [_start(epoch=0, step=0, lr=1.0)]
-        self._leads = config.train.start == "patches"
-        self._begun: int | None = None  # the epoch, counted from 1
+        self._epochs = 0  # that are finished
+        self._begun: int | None = None  # finished epochs when the loss was low for the first time
+        self._settled: int | None = None  # the same when attention took over
         self._lowest = math.inf  # loss since the start, as a share of the constant answer's
-        self._losses = math.nan, math.nan  # of the last epoch, and of the constant answer
         self._warned = False
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint stores."""
-        return {
-            "starts": self._starts,
-            "begun": self._begun,
-            "leads": self._leads,
-            "lowest": self._lowest,
-            "losses": self._losses,
-            "warned": self._warned,
-        }
+        return {name: getattr(self, f"_{name}") for name in _STATE}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._starts, self._begun, self._leads, self._lowest, self._losses, self._warned = (
-            state_dict[key] for key in ("starts", "begun", "leads", "lowest", "losses", "warned")
-        )
+        for name in _STATE:
+            setattr(self, f"_{name}", state_dict[name])
+
+    @property
+    def looks(self) -> bool:
+        """Whether the next epoch looks at all patches of its images."""
+        every = self._config.select.every
+        return self._settled is None or (self._epochs - self._settled) % every == 0
 
     def on_train_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
         self._apply(learner)
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, learner: L.LightningModule, outputs: Any, *args: Any
-    ) -> None:
-        """Note the losses of an epoch after its last batch, before its checkpoint is saved."""
-        if not trainer.is_last_batch:
-            return
+    def on_train_epoch_end(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
+        """Decide about the next epoch."""
         assert isinstance(learner, Learner)
         loss, lead, chance = trainer.strategy.reduce(learner.start_losses(), reduce_op="mean")
-        self._losses = float(loss), float(chance)
         # Without different labels there is nothing to begin.
         share = float(torch.minimum(loss, lead) / chance) if chance > 0 else 0.0
         self._lowest = min(self._lowest, share)
+        self._epochs = trainer.current_epoch + 1
+        epochs, first = self._config.train.epochs, self._starts[-1]["epoch"]
+        trained, left = self._epochs - first, epochs - self._epochs
         if self._begun is None and loss < _BEGUN * chance:
-            self._begun = trainer.current_epoch + 1
-        if trainer.is_global_zero:
-            found = {"begun": self._begun, "starts": self._starts}
-            write_text(self._folder.start, json.dumps(found, indent=2) + "\n")
-
-    def on_train_epoch_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
-        """Decide by the epochs so far who chooses the patches, and whether to start again."""
-        epochs, epoch = self._config.train.epochs, trainer.current_epoch
-        trained = epoch - self._starts[-1]["epoch"]
-        if not trained:
-            return
-        of_start = epochs - self._starts[-1]["epoch"]
-        if self._begun is not None or trained >= _LEAD_AT_MOST * of_start:
-            self._leads = False
+            self._begun = self._epochs
+        if self._settled is None and (self._begun or trained >= _LEAD_AT_MOST * (epochs - first)):
+            self._settled = self._epochs
         patience = max(_FEWEST_EPOCHS, math.ceil(_PATIENCE * epochs))
         if self._lowest >= _STALLED and trained >= patience:
-            self._stalled(trainer, learner, enough_left=epochs - epoch >= patience)
+            found = (
+                f"the training has not begun: after {trained} epochs its loss is {loss:.3f}, and "
+                f"that of a constant answer {chance:.3f}"
+            )
+            self._stalled(trainer, learner, found, enough_left=left >= patience)
         self._apply(learner)
+        if trainer.is_global_zero:
+            values = {"begun": self._begun, "starts": self._starts}
+            write_text(self._folder.start, json.dumps(values, indent=2) + "\n")
 
     def _stalled(
-        self, trainer: L.Trainer, learner: L.LightningModule, *, enough_left: bool
+        self, trainer: L.Trainer, learner: Learner, found: str, *, enough_left: bool
     ) -> None:
-        (loss, chance), trained = self._losses, trainer.current_epoch - self._starts[-1]["epoch"]
-        found = (
-            f"the training has not begun: after {trained} epochs its loss is {loss:.3f}, and that "
-            f"of a constant answer {chance:.3f}"
-        )
         number = len(self._starts) - 1
         if number < min(self._config.train.restarts, len(REMEDIES)) and enough_left:
             remedy = REMEDIES[number]
@@ -154,13 +144,10 @@ class Starting(Callback):
                 "encoder, or more epochs or images",
             )
 
-    def _start_again(self, trainer: L.Trainer, learner: L.LightningModule, remedy: Remedy) -> None:
-        assert isinstance(learner, Learner)
-        self._starts.append(
-            _start(epoch=trainer.current_epoch, step=trainer.global_step, lr=remedy.lr)
-        )
-        self._leads, self._lowest = self._config.train.start == "patches", math.inf
-        # A seed of its own, or a start that failed would be repeated
+    def _start_again(self, trainer: L.Trainer, learner: Learner, remedy: Remedy) -> None:
+        self._starts.append(_start(epoch=self._epochs, step=trainer.global_step, lr=remedy.lr))
+        self._settled, self._lowest = None, math.inf
+        # A seed of its own, or a start that failed would be repeated.
         torch.manual_seed(self._config.train.seed + 1_000_003 * len(self._starts))
         learner.reset(build_model(self._config))
         for optimizer in trainer.optimizers:
@@ -175,7 +162,8 @@ class Starting(Callback):
         assert isinstance(learner, Learner)
         start = self._starts[-1]
         learner.first_step, learner.lr_factor = start["step"], start["lr"]
-        learner.lead_chooses = self._leads
+        learner.lead_chooses = learner.lead is not None and self._settled is None
+        learner.looks = self.looks
 
     def _tell(self, trainer: L.Trainer, text: str) -> None:
         if trainer.is_global_zero:
