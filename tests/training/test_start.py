@@ -247,7 +247,9 @@ def test_only_the_patches_of_fixed_images_can_be_remembered(
     tmp_path: Path, setting: str, words: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"select.every=2 with {setting}, .*{words}"):
-        train(tiny("data.fresh=false", "select.every=2", setting), tmp_path / "run", console=CONSOLE)
+        train(
+            tiny("data.fresh=false", "select.every=2", setting), tmp_path / "run", console=CONSOLE
+        )
 
 
 def test_images_that_were_never_looked_at_have_no_memory() -> None:

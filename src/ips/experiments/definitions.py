@@ -38,8 +38,8 @@ _LABELS = {
 }
 _SIZES = ("M", "N", "patch")  # columns that are settings; the others are published numbers
 _NO_DROPOUT = "aggregate.attention_dropout=0"
-# Without the start that is led by single patches, and without new starts.
 _PUBLISHED = ["train.start=attention", "train.restarts=0"]
+_LED = ["train.start=patches", "train.restarts=2"]
 
 
 def _traffic_signs(scale: Scale, method: str, sizes: dict[str, str]) -> list[str]:
@@ -96,8 +96,7 @@ def _read_rows(
         label = row.pop("method", "ips")
         method = label.partition("-0.")[0].removesuffix("-published")
         settings = [f"method={method}", *row_settings(scale, method, sizes)]
-        if label != "ips":
-            settings += _PUBLISHED
+        settings += _LED if label == "ips" and scale == "laptop" else _PUBLISHED
         if label == "cnn-0.3":
             settings.append(f"cnn.scale={1 / 3}")  # a third, which the paper prints as 0.3x
         published = {k: v.replace("±", " ± ").replace(",", ", ") for k, v in row.items()}
@@ -120,9 +119,9 @@ def _image_size(scale: Scale) -> list[Arm]:
             arms.append(Arm(f"IPS, {load}", settings, sizes, trains=trains))
         if side <= largest_cnn:
             settings = (f"data.side={side}", "method=cnn", "patches.stride=50")
-            arms.append(Arm("CNN", (*settings, *_PUBLISHED), sizes))
+            arms.append(Arm("CNN", settings, sizes))
             if paper:
-                arms.append(Arm("CNN, batch 4", (*settings, *_PUBLISHED, "train.batch=4"), sizes))
+                arms.append(Arm("CNN, batch 4", (*settings, "train.batch=4"), sizes))
     return arms
 
 

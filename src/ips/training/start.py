@@ -1,6 +1,6 @@
 """How a training starts: led by single patches until it has begun, and again if it does not begin.
 
-A training begins suddenly or not at all (docs/starting.md). At first, attention is nearly even over
+A training begins suddenly or not at all. At first, attention is nearly even over
 the M patches, so the few that matter get a small share of the gradient; and patches that are not
 chosen teach nothing, so a poor choice stays poor. A training has begun when its loss is clearly
 below that of the best constant answer, which knows how frequent the labels are and nothing else.
