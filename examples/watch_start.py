@@ -98,7 +98,6 @@ class Watch(Callback):
         assert isinstance(learner, Learner)
         net = learner.net
         assert isinstance(net, SelectingNet)
-        assert isinstance(net.aggregator, nn.Module)
         ordinary = net.select_for_training
 
         def select(sources: Sequence[PatchSource], **options: Any) -> Any:
@@ -109,8 +108,8 @@ class Watch(Callback):
         def aggregate(_: nn.Module, inputs: tuple[Tensor, Tensor], found: Any) -> None:
             self._x, self._attention = inputs[0].detach(), found.attention.detach()
 
-        net.select_for_training = select  # type: ignore[method-assign,assignment]
-        net.aggregator.register_forward_hook(aggregate)
+        net.select_for_training = select  # type: ignore[method-assign]
+        net.get_submodule("aggregator").register_forward_hook(aggregate)
 
     def on_before_optimizer_step(
         self, trainer: L.Trainer, learner: L.LightningModule, optimizer: torch.optim.Optimizer

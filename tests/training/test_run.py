@@ -146,7 +146,7 @@ def test_the_loading_strategies_give_the_same_loss() -> None:
     for load in LOADS:
         torch.manual_seed(0)
         net = build_model(config)
-        sources, labels = read_batch(data.train, range(4), load=load)
+        sources, labels, _ = read_batch(data.train, range(4), load=load)
         assert isinstance(net, IPSNet)
         chosen = net.select(sources, load=load, seed=3)
         torch.manual_seed(1)  # dropout
