@@ -26,7 +26,9 @@ STEPS = 3  # of an epoch
 
 
 def best(*settings: str) -> Config:
-    return tiny("data.validation=3", "train.result=best", "train.epochs=4", *settings)
+    return tiny(
+        *("data.validation=3", "train.result=best", "train.epochs=4", "train.restarts=0"), *settings
+    )
 
 
 def score_epochs(

@@ -130,7 +130,7 @@ def test_the_previous_checkpoint_replaces_a_damaged_one(
     damage(last)
     printed = resume(run)
     sentence = f"warning: {last}: is damaged: training continues from previous.ckpt"
-    assert [line for line in printed.splitlines() if "warning" in line] == [sentence]
+    assert [line for line in printed.splitlines() if "damaged" in line] == [sentence]
     assert same(load_file(run / "model.safetensors"), whole)
     assert [read(path)["global_step"] for path in (last, previous)] == [12, 9]
 
@@ -140,7 +140,7 @@ def test_a_missing_last_checkpoint_needs_no_warning(
 ) -> None:
     """A process may die between the two renames."""
     checkpoints(run)[0].unlink()
-    assert "warning" not in resume(run)
+    assert "damaged" not in resume(run)
     assert same(load_file(run / "model.safetensors"), whole)
 
 
