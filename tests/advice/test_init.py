@@ -92,7 +92,7 @@ class TestPropose:
         values, _ = proposal(photo(4000, 3000), count=160, cost=slow)
         steps = math.ceil(102 / values["train.batch"])
         assert values["train.epochs"] * steps >= 250
-        assert values["patches.scale"] == 0.5
+        assert values["patches.scale"] == 0.667
 
     def test_the_size_of_objects_sets_the_patch(self) -> None:
         assert proposal(photo(2000, 1500), object_size=40)[0]["patches.size"] == 64

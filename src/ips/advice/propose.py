@@ -192,7 +192,10 @@ def _downsamples(found: Survey) -> list[float]:
     """Resolutions that all files can be read at, the full one first."""
     if found.kind == "slides" and any(facts.mpp is None for facts in found.facts.values()):
         return _levels(found)
-    return [float(2**power) for power in range(12)]
+    halves = [float(2**power) for power in range(12)]
+    if found.kind == "slides":
+        return halves
+    return sorted([*halves, *(1.5 * factor for factor in halves)])
 
 
 def _levels(found: Survey) -> list[float]:
@@ -222,7 +225,8 @@ def _patches(found: Survey, grid: _Grid) -> list[Choice]:
 
 
 def _resolution(found: Survey, downsample: float) -> Choice:
-    reason = f"1/{downsample:.3g} of the full size, or training would take too long"
+    share = "2/3" if downsample == 1.5 else f"1/{downsample:.3g}"
+    reason = f"{share} of the full size, or training would take too long"
     if downsample == 1:
         reason = "the full resolution"
     known = [facts.mpp for facts in found.facts.values() if facts.mpp is not None]
