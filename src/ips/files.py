@@ -15,10 +15,12 @@ from uuid import uuid4
 # The disk, the quota or the largest file that is allowed is full.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-
 # Larger files are compared by this many blocks of their content.
 _HASHED_WHOLE = 2**26
 _BLOCKS, _BLOCK = 64, 2**16
+
+_RUN = "model.safetensors"  # a folder with this file is a run, whose figures are no data
+_DEEPEST = 6  # folders below another that are searched
 
 _PART = re.compile(r"\..+\.[0-9a-f]{32}\.part")  # a temporary file of `atomic_path`
 
@@ -120,6 +122,20 @@ def list_files(paths: Iterable[Path], *, accept: Callable[[Path], bool]) -> list
         inside = (entry for entry in path.iterdir() if not entry.name.startswith("."))
         found += sorted(entry for entry in inside if accept(entry))
     return found
+
+
+def folders_below(root: Path) -> Iterator[Path]:
+    """A folder and all folders inside, without hidden ones and run folders."""
+    seen: set[Path] = set()  # a link may lead to a folder above it
+    for folder, inner, names in os.walk(root, followlinks=True):
+        here = Path(folder)
+        deep = len(here.relative_to(root).parts) > _DEEPEST
+        if _RUN in names or deep or here.resolve() in seen:
+            inner.clear()
+            continue
+        seen.add(here.resolve())
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+        yield here
 
 
 def exists(path: Path) -> bool:

@@ -13,7 +13,7 @@ from ips.data.cells import is_table
 from ips.data.labels import encode_labels
 from ips.data.table import Row, read_cells
 from ips.errors import DataError
-from ips.files import list_files
+from ips.files import folders_below, list_files
 from ips.images import is_image
 from ips.patches.opening import FEATURE_SUFFIXES
 
@@ -22,7 +22,9 @@ _PICTURES = ("-overlay.png", "-gallery.png", "-classes.png", "-map.tif", "-atten
 
 
 def list_images(folder: Path, *, features: bool = False) -> list[Path]:
-    """List the images directly inside a folder, without those that ips has written itself.
+    """List the images inside a folder, without those that ips has written itself.
+
+    If there are none, those of all folders inside are listed, such as one for each label.
 
     Args:
         folder: the folder.
@@ -34,11 +36,11 @@ def list_images(folder: Path, *, features: bool = False) -> list[Path]:
             return False
         return is_image(path) or (features and path.suffix.lower() in FEATURE_SUFFIXES)
 
-    files = list_files([folder], accept=accept)
+    files = list_files([folder], accept=accept) or list_files(folders_below(folder), accept=accept)
     if not files:
         raise DataError(
-            f"{folder}: there is no image in this folder, and subfolders are not searched: give "
-            "the folder that holds the files, or the files"
+            f"{folder}: there is no image in this folder: give the folder that holds the files, or "
+            "the files"
         )
     return files
 

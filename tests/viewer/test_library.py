@@ -259,6 +259,13 @@ def test_images_are_found_in_folders(images: Path, tmp_path: Path) -> None:
     (tmp_path / "a.png").unlink()
     with pytest.raises(DataError, match="no image in this folder"):
         find_images([tmp_path])
+    inside = [tmp_path / label / "scans" / "a.png" for label in ("high", "low")]
+    hidden = tmp_path / ".trash" / "a.png"
+    drawn = tmp_path / "run" / "figures" / "training.png"
+    for path in (*inside, hidden, drawn, tmp_path / "run" / "model.safetensors"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert find_images([tmp_path]) == inside
     with pytest.raises(ImageError, match="does not exist"):
         find_images([tmp_path / "x.png"])
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
 from ips.errors import DataError, IPSError
-from ips.files import is_file, split_address
+from ips.files import folders_below, is_file, list_files, split_address
 from ips.images import is_image
 from ips.patches import open_features
 from ips.patches.opening import FEATURE_SUFFIXES
 
-_RUN = "model.safetensors"  # a folder with this file is a run, whose figures are no data
-_DEEPEST = 6
 _SHORT_NUMBER = re.compile(r"\d{,2}")  # rather a class than the name of a file
 
 
@@ -73,18 +70,9 @@ def is_features(path: Path) -> bool:
 
 
 def _walk(root: Path) -> Iterator[Path]:
-    seen: set[Path] = set()  # a link may lead to a folder above it
-    for folder, inner, names in os.walk(root, followlinks=True):
-        here = Path(folder)
-        deep = len(here.relative_to(root).parts) > _DEEPEST
-        if _RUN in names or deep or here.resolve() in seen:
-            inner.clear()
-            continue
-        seen.add(here.resolve())
-        inner[:] = sorted(name for name in inner if not name.startswith("."))
-        files = [here / name for name in sorted(names) if not name.startswith(".")]
-        yield from (path for path in files if is_image(path))
-        features = [path for path in files if is_features(path)]
+    for folder in folders_below(root):
+        yield from list_files([folder], accept=is_image)
+        features = list_files([folder], accept=is_features)
         if features and _has_features(features[0]):
             yield from features
 
