@@ -175,20 +175,30 @@ def test_a_single_high_patch_is_visible_at_every_zoom(
     assert any(tile.any() for tile in shown)
 
 
+@pytest.mark.parametrize(("zoom_out", "width"), [(1, 95), (2, 48)])
+def test_cells_end_with_the_image(zoom_out: int, width: int) -> None:
+    drawn = AttentionTiles(np.ones((1, 10, 10), np.float32), 10.0, (0, 0))
+    tile = decoded(drawn.render(Tile(0, 0, zoom_out), MapStyle(task=0), size=(95, 60)))
+    rows, columns = np.nonzero(tile[..., 3])
+    assert (columns.max() + 1, rows.max() + 1) == (width, 60 // zoom_out)
+
+
 def test_low_ranks_are_transparent() -> None:
     attention = np.arange(1, 101, dtype=np.float32).reshape(1, 10, 10)
     drawn = AttentionTiles(attention, 10.0, (0, 0))
-    every = decoded(drawn.render(Tile(0, 0, 1), MapStyle(task=0)))
-    top = decoded(drawn.render(Tile(0, 0, 1), MapStyle(task=0, min_rank=0.9)))
+    every = decoded(drawn.render(Tile(0, 0, 1), MapStyle(task=0), size=(1000, 1000)))
+    top = decoded(drawn.render(Tile(0, 0, 1), MapStyle(task=0, min_rank=0.9), size=(1000, 1000)))
     assert (every[..., 3] > 0).sum() == 100 * 100
     assert (top[..., 3] > 0).sum() == 10 * 100
     assert np.array_equal(top[90:100, 0:100], every[90:100, 0:100])
-    other = decoded(drawn.render(Tile(0, 0, 1), MapStyle(task=0, colour_map="magma")))
+    other = decoded(
+        drawn.render(Tile(0, 0, 1), MapStyle(task=0, colour_map="magma"), size=(1000, 1000))
+    )
     assert not np.array_equal(other, every)
     assert np.array_equal(
         decoded(tiles.render_colour_map("viridis"))[0, -1], every[95, 95]
     )  # the highest has the last colour
-    nothing = decoded(drawn.render(Tile(512, 0, 1), MapStyle(task=0)))
+    nothing = decoded(drawn.render(Tile(512, 0, 1), MapStyle(task=0), size=(1000, 1000)))
     assert not nothing[..., 3].any()
 
 

@@ -53,7 +53,10 @@ class Renderer:
         answer, maps = self.library.answer(entry) or (None, None)
         if tile is None or answer is None or maps is None or style.task >= len(answer.maps):
             return None
-        return self._cached((entry.id, modified, tile, style), lambda: maps.render(tile, style))
+        size = image.dimensions
+        return self._cached(
+            (entry.id, modified, tile, style), lambda: maps.render(tile, style, size=size)
+        )
 
     def patch(self, entry: Entry, rank: int) -> bytes | None:
         """A thumbnail of a kept patch as PNG, None if there is no such patch."""

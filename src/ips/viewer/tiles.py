@@ -46,6 +46,11 @@ class Tile:
     top: int
     downsample: int
 
+    def inside(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Columns and rows of its pixels that lie inside an image of this size."""
+        (width, height), d = size, self.downsample
+        return min(TILE, ceil((width - self.left) / d)), min(TILE, ceil((height - self.top) / d))
+
 
 class MapStyle(BaseModel, frozen=True):
     """How an attention map is drawn.
@@ -133,10 +138,12 @@ class AttentionTiles:
         out[np.ix_(inside_y, inside_x)] = cells[np.ix_(rows[inside_y], columns[inside_x])]
         return out
 
-    def render(self, tile: Tile, style: MapStyle) -> bytes:
-        """A tile of one map as PNG."""
+    def render(self, tile: Tile, style: MapStyle, *, size: tuple[int, int]) -> bytes:
+        """A tile of one map as PNG; cells end with the image, which has this size."""
         ranks = self.ranks(style.task, tile)
         visible = ranks >= style.min_rank  # False for NaN
+        columns, rows = tile.inside(size)
+        visible[:, columns:] = visible[rows:] = False
         out = np.zeros((TILE, TILE, 4), dtype=np.uint8)
         out[visible] = _colour_table(style.colour_map)[
             np.rint(ranks[visible] * 255).astype(np.uint8)
@@ -155,9 +162,8 @@ def _max_pool(cells: Floats) -> Floats:
 
 def _read_tile(image: Image, tile: Tile) -> Pixels:
     """The pixels ``(h, w, C)`` of a tile that lie inside the image."""
-    d = tile.downsample
-    width, height = image.dimensions
-    size = min(TILE, ceil((width - tile.left) / d)), min(TILE, ceil((height - tile.top) / d))
+    d, (width, height) = tile.downsample, image.dimensions
+    size = tile.inside(image.dimensions)
     nearest = min(image.level_downsamples, key=lambda level: abs(level / d - 1))
     downsample = nearest if abs(nearest / d - 1) < _NEAR else float(d)
     level = image.get_best_level_for_downsample(downsample)
