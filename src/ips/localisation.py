@@ -5,7 +5,7 @@ Letters: n images, N patches of an image, K of them selected, O objects.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 from typing import Any
@@ -33,6 +33,9 @@ _NAMES = {
     "froc": "FROC, 1/4 to 8 false positives",
 }
 MEASURES = tuple(_NAMES)
+
+CHANCE = (_NAMES["pointing"], _NAMES["average_precision"])
+"""Names of the scores that are about `Localisation.chance` for random attention."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ class Localisation:
 
     @property
     def note(self) -> str:
-        """What the scores are measured on, and what a random patch would reach."""
+        """How many objects the scores are about, and what a random patch would reach."""
         return (
             f"{self.objects:,} objects on {self.images:,} images; a random patch is on an object "
             f"in {100 * self.chance:.2g} % of cases"
@@ -140,6 +143,14 @@ class Localisation:
             )
         except (KeyError, TypeError, ValueError):
             return None
+
+
+def notes(results: Mapping[str, Localisation]) -> list[str]:
+    """The notes of all tasks as sentences; tasks with the same note share one."""
+    tasks: dict[str, list[str]] = {}
+    for task, result in results.items():
+        tasks.setdefault(result.note, []).append(task)
+    return [f"{', '.join(names)}: {note}" for note, names in tasks.items()]
 
 
 def localise(found: Sequence[ImageHits | None], task: TaskPredictions) -> Localisation | None:

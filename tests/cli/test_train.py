@@ -47,6 +47,18 @@ def test_the_interval_and_the_majority_answer_are_beside_every_score(home: Path)
     assert f"majority: {result['verdict']}" in outcome.err
 
 
+def test_where_attention_is_follows_the_scores(home: Path) -> None:
+    outcome = Outcome("evaluate", home / "run")
+    stored = json.loads((home / "run" / "test.json").read_text())["majority"]["localisation"]
+    values = stored["pointing"]
+    row = next(line for line in outcome.out.splitlines() if "top patch on an object" in line)
+    cells = [cell.strip() for cell in row.split("│")[1:-1]]
+    interval = f"{values['low']:.3f} – {values['high']:.3f}"
+    assert cells == ["majority", "top patch on an object", f"{values['score']:.3f}", interval]
+    assert "majority, multi: 20 objects on 4 images; a random patch is on" in outcome.err
+    assert "it is not a detection method" in outcome.err
+
+
 def test_scores_are_printed_before_figures_are_drawn(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

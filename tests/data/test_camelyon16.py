@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from ips.cli.app import app
 from ips.config_io import parse_config
-from ips.data.camelyon16 import camelyon16_regions, camelyon16_table, read_reference
+from ips.data.camelyon16 import camelyon16_table, read_reference
+from ips.data.objects import AnnotationFolder
 from ips.data.table import read_table
 from ips.errors import DataError
 from ips.patches import FeatureWriter
@@ -118,20 +119,19 @@ def test_wrong_folders_and_labels_are_refused(folder: Path, tmp_path: Path) -> N
         camelyon16_table(folder)
 
 
-def test_reads_the_tumour_regions(folder: Path) -> None:
-    slides = {slide.name: slide for slide in camelyon16_table(folder).slides}
-    for place, name in [("training", "Normal_086"), ("testing", "Test_001")]:
-        annotations = folder / place / "lesion_annotations"
-        annotations.mkdir()
+def test_annotations_are_found_for_slides_of_any_release(folder: Path) -> None:
+    annotations = folder / "lesion_annotations"
+    annotations.mkdir()
+    for name in ("Normal_086", "Test_001", "Test_114"):
         write(annotations / f"{name}.xml", annotation("_0", SQUARE, [0, 1, 2, 3]))
+    objects = AnnotationFolder(annotations, origin=lambda image: (0, 0))
+    paths = {slide.name: slide.path for slide in camelyon16_table(folder).slides}
     for name in ("tumor_111", "test_001"):
-        regions = camelyon16_regions(folder, slides[name])
+        regions = objects.regions(paths[name], "tumor")
         assert regions is not None
         np.testing.assert_array_equal(regions[0].polygon, SQUARE)
-    assert camelyon16_regions(folder, slides["normal_001"]) == []
-    assert camelyon16_regions(folder, slides["test_114"]) is None  # incomplete annotation
-    with pytest.raises(DataError, match=r"no tumor_003\.xml"):
-        camelyon16_regions(folder, slides["tumor_003"])
+    assert objects.regions(paths["normal_001"], "tumor") == []
+    assert objects.regions(paths["test_114"], "tumor") is None  # incomplete annotation
 
 
 def features(folder: Path, names: list[str]) -> Path:

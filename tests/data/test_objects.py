@@ -100,7 +100,7 @@ def geojson(path: Path) -> None:
 def test_annotation_files_are_found_by_the_name_of_the_image(tmp_path: Path) -> None:
     geojson(tmp_path / "a.geojson")
     asap(tmp_path / "Test_001.xml")
-    asap(tmp_path / "test_114.xml")  # of CAMELYON16, whose annotation is incomplete
+    asap(tmp_path / "Test_114.xml")  # of CAMELYON16, whose annotation is incomplete
     found = AnnotationFolder(tmp_path, origin=lambda image: (100, 0))
     assert corners(found.regions(Path("slides/a.tif"), "tumor")) == [[100, 0, 109, 9]]
     assert corners(found.regions(Path("features/test_001.h5"), "tumor")) == [[0, 0, 8, 8]]

@@ -33,7 +33,8 @@ def test_an_interrupted_experiment_resumes(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(module, "train", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_experiment(plan(tmp_path), console=quiet())
-    assert len((tmp_path / "table.md").read_text().splitlines()) == 2 + 2  # two lines so far
+    scores, _, _ = (tmp_path / "table.md").read_text().split("\n\n")  # localisation, its caveat
+    assert len(scores.splitlines()) == 2 + 2  # two lines so far
     monkeypatch.setattr(module, "train", train)
     before = {run: RunFolder(run).model.stat().st_mtime_ns for run in done}
     paths, failed = run_experiment(plan(tmp_path), console=quiet())
@@ -44,10 +45,14 @@ def test_an_interrupted_experiment_resumes(tmp_path: Path, monkeypatch: pytest.M
     arms = plan(tmp_path).arms()
     with (tmp_path / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == len(arms) * 2 * 4  # seeds, tasks
+    numbers = [row for row in rows if " " not in row["name"]]
+    assert len(numbers) == len(arms) * 2 * 4  # seeds, tasks
+    assert {row["name"] for row in rows} >= {"majority pointing", "multi average_precision"}
     assert {row["seed"] for row in rows} == {"0", "1"}
-    table = (tmp_path / "table.md").read_text()
+    table, located, caveat = (tmp_path / "table.md").read_text().split("\n\n")
     assert table.count("±") == len(arms) * 4
+    assert len(located.splitlines()) == 2 + len(arms) * 4  # tasks
+    assert "not a detection method" in caveat
 
     # A finished run with other settings is an error, not a result.
     _, failed = run_experiment(plan(tmp_path, settings=["train.lr=0.01"]), console=quiet())

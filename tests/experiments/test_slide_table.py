@@ -9,10 +9,12 @@ import h5py
 import pytest
 
 from ips.config import Config
+from ips.data.objects import AnnotationFolder
+from ips.data.regions import patches_on
 from ips.data.table import read_table
 from ips.experiments import EXPERIMENTS, Plan, run_experiment
 from ips.experiments import runner as module
-from ips.experiments.arms import TABLE, Arm
+from ips.experiments.arms import OBJECTS, TABLE, Arm
 from ips.experiments.drawn_slides import DrawnSlides, prepare_drawn_slides
 from ips.experiments.efficiency import Cost
 from ips.experiments.extrapolation import extrapolate, measure_or_compute
@@ -49,6 +51,13 @@ def test_slides_are_prepared_once_and_the_preparation_resumes(tmp_path: Path) ->
         labels = [row.labels["tumor"] for row in rows if row.split == split]
         assert labels.count("1") == labels.count("0")
     assert {open_features(row.path).shape for row in rows} == {(16,)}
+    truth = AnnotationFolder(tmp_path / OBJECTS, origin=lambda image: (0, 0))
+    for row in rows:
+        clusters, source = truth.regions(row.path, "tumor"), open_features(row.path)
+        assert clusters is not None
+        assert bool(clusters) == (row.labels["tumor"] == "1")
+        assert source.extent == 64
+        assert all(len(patches_on(c, source.coords, extent=64)) for c in clusters)
     pretrained = (tmp_path / "byol" / "config.yaml").read_text()
     assert "slides: 4\n" in pretrained  # training slides only
 
@@ -65,6 +74,7 @@ def test_the_laptop_scale_trains_on_its_own_slides(tmp_path: Path) -> None:
     assert {own.config(arm, 0).data.csv for arm in own.arms()} == {  # type: ignore[union-attr]
         tmp_path / "data" / TABLE
     }
+    assert own.config(own.arms()[0], 0).data.objects == tmp_path / "data" / OBJECTS  # type: ignore[union-attr]
     other = plan(tmp_path, "laptop", settings=["data.csv=mine.csv"])
     assert other.prepared is None
     assert other.config(other.arms()[0], 0).data.csv == Path("mine.csv")  # type: ignore[union-attr]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ips.experiments.arms import Arm
 from ips.experiments.figures import draw_grid, draw_lines, draw_scores
-from ips.experiments.tables import Result, markdown, per_run, write_csv
+from ips.experiments.tables import Result, localisation_table, markdown, per_run, write_csv
 
 A = Arm("IPS", ("method=ips",), {"M": "5"}, {"majority": "98.9 ± 0.3"})
 B = Arm("CNN", ("method=cnn",))
@@ -24,11 +24,34 @@ def test_the_table_has_mean_deviation_and_published_numbers() -> None:
     assert "| IPS | 5 | 80.0 | 90.0 | 98.9 ± 0.3 |" in per_run([A], results, "majority")
 
 
+def test_a_second_table_says_where_attention_is() -> None:
+    scores = [Result(A, 0, "majority", 0.9), Result(B, 0, "majority", 0.5)]
+    assert localisation_table([A, B], scores) == ""
+    located = [Result(A, s, "majority", v, measure="pointing") for s, v in enumerate((0.9, 0.8))]
+    located.append(Result(A, 0, "majority", 0.25, measure="froc"))
+    header, line, row, empty, caveat = localisation_table([A, B], scores + located).splitlines()
+    assert header == (
+        "| method | M | task | top patch on object [%] | if correct [%] | AP of patches [%] "
+        "| objects selected [%] | FROC [%] |"
+    )
+    assert row == "| IPS | 5 | majority | 85.0 ± 7.1 | – | – | – | 25.0 |"
+    assert (line.count("---"), empty) == (8, "")
+    assert "not a detection method" in caveat
+    # The first table has scores alone.
+    assert markdown([A, B], scores + located) == markdown([A, B], scores)
+
+
 def test_the_csv_file_is_tidy(tmp_path: Path) -> None:
-    write_csv(tmp_path / "r.csv", [Result(A, 1, "majority", 0.5), Result(B, None, "step_ms", 3.0)])
+    results = [
+        Result(A, 1, "majority", 0.5),
+        Result(A, 1, "majority", 0.25, measure="recall"),
+        Result(B, None, "step_ms", 3.0),
+    ]
+    write_csv(tmp_path / "r.csv", results)
     assert (tmp_path / "r.csv").read_text().splitlines() == [
         "label,method,M,seed,name,value,source",
         "IPS,ips,5,1,majority,0.5,measured",
+        "IPS,ips,5,1,majority recall,0.25,measured",
         "CNN,cnn,,,step_ms,3,measured",
     ]
 

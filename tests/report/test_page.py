@@ -8,6 +8,7 @@ import hashlib
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from math import nan
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,12 @@ import torch
 from ips.config import Config
 from ips.errors import RunError
 from ips.explain import Explanation
+from ips.localisation import MEASURES, Localisation
 from ips.patches import MemoryPatches
 from ips.predictions import TestPredictions
 from ips.report.examples import make_picture
 from ips.report.page import ReportContent, write_page
+from ips.statistics import Interval
 from tests.explain.explained import explained
 from tests.report.made import EVIL, KINDS, config, made
 
@@ -287,3 +290,24 @@ def test_peak_memory_is_shown_if_the_log_has_it(tmp_path: Path) -> None:
     shown.log.write_text("\n".join(lines))
     write_page(tmp_path / "report.html", shown)
     assert "813 MB" in read_page(tmp_path / "report.html").text
+
+
+def test_a_section_shows_where_attention_is(tmp_path: Path) -> None:
+    settings = config(sign=KINDS["multiclass"])
+    file = tmp_path / "report.html"
+    write_page(file, content(tmp_path, settings))
+    page = read_page(file)
+    assert "Where attention is" not in page.text  # no objects are known
+    score, none = Interval(0.75, 0.5, 0.9), Interval(nan, nan, nan)
+    measures = dict.fromkeys(MEASURES, score) | {"recall": none}
+    result = Localisation(3, 4, 0.0125, measures, (0, 0.25, 0.25, 0.5, 0.75, 1))
+    located = replace(content(tmp_path, settings), localisation={"sign": result, EVIL: result})
+    write_page(file, located)
+    page = read_page(file)
+    assert "not a detection method" in page.text
+    assert "top patch on an object" in page.text
+    assert f"sign, {EVIL}: 4 objects on 3 images" in page.text
+    label = "Objects found against false positives per image, mean: sign 0.750"
+    (chart,) = [a for a in page.named("svg") if a.get("aria-label", "").startswith(label)]
+    assert chart["class"] == "chart"
+    assert page.words.count("–") == 2  # the recall of both tasks

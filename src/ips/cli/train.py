@@ -100,7 +100,7 @@ def _cells(score: Score) -> list[str]:
 
 
 def _print_localisation(results: Mapping[str, Localisation]) -> None:
-    from ips.localisation import CAVEAT
+    from ips.localisation import CAVEAT, notes
 
     rows = []
     for task, result in results.items():
@@ -108,12 +108,8 @@ def _print_localisation(results: Mapping[str, Localisation]) -> None:
             cells = [f"{i.value:.3f}", f"{i.low:.3f} – {i.high:.3f}"] if i.defined else ["–", ""]
             rows.append(["" if number else task, name, *cells])
     print_table(["task", "where attention is", "test score", "95 % interval"], rows)
-    notes: dict[str, list[str]] = {}  # often the same for all tasks
-    for task, result in results.items():
-        notes.setdefault(result.note, []).append(task)
-    for note, tasks in notes.items():
-        print_message(f"{', '.join(tasks)}: {note}")
-    print_message(CAVEAT)
+    for text in (*notes(results), CAVEAT):
+        print_message(text)
 
 
 def _print_scores(evaluation: Evaluation) -> None:

@@ -18,7 +18,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ips.data.regions import Region, read_tumour_regions
 from ips.data.split import Split
 from ips.data.table import write_csv
 from ips.errors import DataError, because, shown
@@ -143,24 +142,6 @@ def write_table(slides: Iterable[Camelyon16Slide], path: str | Path) -> None:
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     rows = [(slide.path.resolve(), slide.tumor, slide.split) for slide in slides]
     write_csv(Path(path), ["path", TASK, "split"], rows)
-
-
-def camelyon16_regions(folder: str | Path, slide: Camelyon16Slide) -> list[Region] | None:
-    """Tumour regions of a slide; None if its annotation is incomplete."""
-    if slide.name in INCOMPLETE_ANNOTATIONS:
-        return None
-    if not slide.tumor:
-        return []
-    part = "training" if slide.split == "train" else "testing"
-    annotations = Path(folder) / part / "lesion_annotations"
-    names = [slide.name, *(old for old, new in _RENAMED.items() if new == slide.name)]
-    files = [file for file in sorted(annotations.glob("*.xml")) if file.stem.lower() in names]
-    if not files:
-        raise DataError(
-            f"{annotations}: no {slide.name}.xml, though the slide shows a tumour: "
-            "download the annotations again"
-        )
-    return read_tumour_regions(files[0])
 
 
 def _files(folders: Iterable[Path], *, suffix: str) -> dict[str, Path]:

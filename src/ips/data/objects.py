@@ -126,12 +126,13 @@ class AnnotationFolder:
 
     def regions(self, image: Path, task: str) -> list[Region] | None:
         file, group = split_address(image)
-        found = self._files.get(Path(group or file.name).stem.lower())
+        name = Path(group or file.name).stem.lower()
+        found = self._files.get(name)
         if found is None:
             return []
         if found.suffix.lower() != ".xml":
             return read_outlined_regions(found, origin=self._origin(image))
-        return None if found.stem in INCOMPLETE_ANNOTATIONS else read_tumour_regions(found)
+        return None if name in INCOMPLETE_ANNOTATIONS else read_tumour_regions(found)
 
     def problems(self, image: Path, size: Size | None) -> list[DataError]:
         try:

@@ -21,6 +21,9 @@ Kind = Literal["table", "table-per-run", "lines", "grid"]
 TABLE = "features.csv"
 """File name of a table of feature files that an experiment writes itself."""
 
+OBJECTS = "drawn/truth"
+"""Folder with the annotations of the slides that an experiment draws itself."""
+
 MICRO_BATCH = "micro-batch"
 """Column with the number of patches that are embedded at once: ``fixed`` or ``B·I``."""
 
@@ -56,7 +59,7 @@ class Arm:
 
 
 class Prepare(Protocol):
-    """Writes the data of an experiment into a folder, with a table of its files, `TABLE`."""
+    """Writes the data of an experiment into a folder, with `TABLE` of its files and `OBJECTS`."""
 
     def __call__(self, folder: Path, *, console: Console | None = None) -> None: ...
 

@@ -18,13 +18,21 @@ from rich.progress import Progress
 from ips.config import Config, TableConfig
 from ips.config_io import parse_config, parse_saved_config
 from ips.errors import ConfigError, IPSError, RunError, because, shown
-from ips.experiments.arms import TABLE, Arm, Experiment, Scale
+from ips.experiments.arms import OBJECTS, TABLE, Arm, Experiment, Scale
 from ips.experiments.efficiency import Cost, Steps, measure_cost
 from ips.experiments.extrapolation import measure_or_compute
 from ips.experiments.figures import draw_grid, draw_lines, draw_memory, draw_scores
 from ips.experiments.stand_in import with_stand_in, write_stand_in
-from ips.experiments.tables import Result, markdown, per_run, values_of, write_csv
+from ips.experiments.tables import (
+    Result,
+    localisation_table,
+    markdown,
+    per_run,
+    values_of,
+    write_csv,
+)
 from ips.files import write_text
+from ips.localisation import Localisation
 from ips.locks import lock_folder
 from ips.progress import print_without_terminal, progress_bar
 from ips.recipes import fit_warmup, read_recipe
@@ -84,7 +92,8 @@ class Plan:
         config = parse_config(values, source=f"{self.experiment.name}, {arm.label}")
         if self.prepared is not None:
             assert isinstance(config.data, TableConfig)
-            data = config.data.model_copy(update={"csv": self.prepared / TABLE})
+            places = {"csv": self.prepared / TABLE, "objects": self.prepared / OBJECTS}
+            data = config.data.model_copy(update=places)
             config = config.model_copy(update={"data": data})
         return fit_warmup(config, settings)
 
@@ -178,6 +187,7 @@ def read_results(plan: Plan) -> list[Result]:
                 scores = _read_scores(RunFolder(run).test)
                 defined = {task: s for task, s in scores.items() if s is not None}
                 results += [Result(arm, seed, task, score) for task, score in defined.items()]
+                results += _read_localisation(RunFolder(run).test, arm, seed)
     return results
 
 
@@ -246,14 +256,20 @@ def _cost_file(plan: Plan, arm: Arm) -> Path:
 
 
 def _is_config(stored: Any, config: Config) -> bool:
-    """Whether stored settings are those of ``config``; a newer version may have more of them."""
+    """Whether stored settings are those of ``config``; a newer version may have more of them.
+
+    Where objects are makes no difference to a training.
+    """
     if not isinstance(stored, dict):
         return False
     try:
         then = parse_saved_config(stored, source="")
     except ConfigError:
         return False
-    return then.model_dump(mode="json") == config.model_dump(mode="json")
+    first, second = (each.model_dump(mode="json") for each in (then, config))
+    for values in (first, second):
+        values["data"].pop("objects", None)
+    return first == second
 
 
 def _values(plan: Plan, arm: Arm, seed: int) -> dict[str, Any]:
@@ -283,6 +299,20 @@ def _read_scores(path: Path) -> dict[str, float | None]:
             "same command again"
         )
     return scores
+
+
+def _read_localisation(path: Path, arm: Arm, seed: int) -> list[Result]:
+    """The scores of a test that say where attention is, as far as it has any."""
+    values = _read_json(path) or {}
+    stored = {task: v.get("localisation") for task, v in values.items() if isinstance(v, dict)}
+    found = {task: Localisation.from_dict(values) for task, values in stored.items()}
+    return [
+        Result(arm, seed, task, score.value, measure=measure)
+        for task, result in found.items()
+        if result is not None
+        for measure, score in result.measures.items()
+        if score.defined
+    ]
 
 
 def _is_number(value: Any) -> bool:
@@ -315,6 +345,8 @@ def _write_results(plan: Plan) -> list[Path]:
         draw_memory(paths[-1], measured, results, largest=plan.experiment.patches[plan.scale])
     if plan.experiment.kind == "table-per-run":
         text = per_run(arms, results, "majority") + "\n" + text
+    if located := localisation_table(arms, results):
+        text += "\n" + located
     write_csv(numbers, results)
     write_text(table, text)
     return paths

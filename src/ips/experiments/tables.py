@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ips.experiments.arms import Arm
 from ips.files import write_text
+from ips.localisation import CAVEAT
 
 Column = tuple[str, list[str]]  # heading, a cell per arm
 
@@ -24,6 +25,8 @@ class Result:
         name: a task, or one of ``EFFICIENCY``.
         value: the number; scores are between 0 and 1.
         computed: whether it was computed from smaller sizes instead of measured.
+        measure: which number of the task it is: None for its score, or a key of
+            `ips.localisation.MEASURES`.
     """
 
     arm: Arm
@@ -31,6 +34,7 @@ class Result:
     name: str
     value: float
     computed: bool = False
+    measure: str | None = None
 
 
 _HEADINGS = {
@@ -40,6 +44,13 @@ _HEADINGS = {
     "step_ms": "step [ms]",
 }
 EFFICIENCY = tuple(_HEADINGS)
+_LOCALISATION = {
+    "pointing": "top patch on object [%]",
+    "pointing_right": "if correct [%]",
+    "average_precision": "AP of patches [%]",
+    "recall": "objects selected [%]",
+    "froc": "FROC [%]",
+}
 
 
 def write_csv(path: Path, results: Sequence[Result]) -> None:
@@ -52,7 +63,8 @@ def write_csv(path: Path, results: Sequence[Result]) -> None:
         seed = "" if r.seed is None else r.seed
         cells = [r.arm.sizes.get(key, "") for key in size_names]
         source = "computed" if r.computed else "measured"
-        number = [r.name, f"{r.value:.6g}", source]
+        name = r.name if r.measure is None else f"{r.name} {r.measure}"
+        number = [name, f"{r.value:.6g}", source]
         writer.writerow([r.arm.label, r.arm.method, *cells, seed, *number])
     write_text(path, text.getvalue())
 
@@ -66,6 +78,20 @@ def markdown(arms: Sequence[Arm], results: Sequence[Result]) -> str:
         cells = [_cell(name, _matching(results, arm, name)) for arm in arms]
         columns += [(_HEADINGS.get(name, f"{name} [%]"), cells), *_published(arms, name)]
     return _table(arms, columns)
+
+
+def localisation_table(arms: Sequence[Arm], results: Sequence[Result]) -> str:
+    """Where attention is: a line for every arm and task with such numbers; empty without any."""
+    found = dict.fromkeys((r.arm.slug, r.name) for r in results if r.measure is not None)
+    rows = [(arm, task) for arm in arms for slug, task in found if slug == arm.slug]
+    if not rows:
+        return ""
+    columns: list[Column] = [("task", [task for _, task in rows])]
+    for measure, heading in _LOCALISATION.items():
+        cells = [_cell(task, _matching(results, arm, task, measure)) for arm, task in rows]
+        columns.append((heading, cells))
+    table = _table([arm for arm, _ in rows], columns)
+    return f"{table}\n{CAVEAT[0].upper()}{CAVEAT[1:]}.\n"
 
 
 def per_run(arms: Sequence[Arm], results: Sequence[Result], task: str) -> str:
@@ -88,8 +114,10 @@ def is_computed(results: Sequence[Result], arm: Arm) -> bool:
     return any(r.computed for r in results if r.arm == arm)
 
 
-def _matching(results: Sequence[Result], arm: Arm, name: str) -> list[Result]:
-    return [r for r in results if r.name == name and r.arm == arm]
+def _matching(
+    results: Sequence[Result], arm: Arm, name: str, measure: str | None = None
+) -> list[Result]:
+    return [r for r in results if (r.name, r.measure) == (name, measure) and r.arm == arm]
 
 
 def _cell(name: str, results: Sequence[Result]) -> str:

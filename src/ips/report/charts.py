@@ -5,7 +5,7 @@ Lengths are in units of a chart, about one pixel each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import floor, log10
@@ -13,6 +13,7 @@ from math import floor, log10
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
+from ips.localisation import RATES, Localisation
 from ips.statistics import Bin, Floats
 
 _POINTS = 400  # a line with more points would look the same
@@ -35,7 +36,10 @@ DIAGONAL = Line("guide", np.array([0.0, 1.0]), np.array([0.0, 1.0]))
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines, or dots for bins, over two axes; ``label`` is for screen readers."""
+    """Lines, or dots for bins, over two axes; ``label`` is for screen readers.
+
+    ``x_texts`` are the texts of the ticks of the x-axis, if they are not their numbers.
+    """
 
     label: str
     x_name: str
@@ -43,6 +47,7 @@ class Chart:
     lines: Sequence[Line]
     bins: Sequence[Bin] = ()
     x_ticks: Sequence[float] = (0, 0.2, 0.4, 0.6, 0.8, 1)
+    x_texts: Sequence[str] = ()
     y_ticks: Sequence[float] = (0, 0.2, 0.4, 0.6, 0.8, 1)
     x_range: tuple[float, float] = (0.0, 1.0)
     y_range: tuple[float, float] = (0.0, 1.0)
@@ -87,6 +92,25 @@ def tick_texts(values: Sequence[float]) -> list[str]:
     step = min((b - a for a, b in pairwise(values)), default=1.0)
     decimals = max(0, -floor(log10(step) + 1e-9))
     return [f"{value:,.{decimals}f}" for value in values]
+
+
+def froc_chart(results: Mapping[str, Localisation]) -> Chart:
+    """The share of objects found against false positives per image, a line for every task."""
+    x = np.log2(RATES)
+    lines = [
+        Line(f"line c{i % _COLOURS}", x, np.array(result.sensitivity), task)
+        for i, (task, result) in enumerate(results.items())
+    ]
+    means = [f"{task} {result.measures['froc'].value:.3f}" for task, result in results.items()]
+    return Chart(
+        label=f"Objects found against false positives per image, mean: {', '.join(means)}",
+        x_name="false positives per image",
+        y_name="fraction of objects found",
+        lines=lines,
+        x_ticks=x.tolist(),
+        x_texts=[f"{rate:g}" for rate in RATES],
+        x_range=(float(x[0]), float(x[-1])),
+    )
 
 
 def epoch_chart(epochs: Floats, curves: dict[str, Floats], *, name: str, unit: bool) -> Chart:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
@@ -18,8 +18,9 @@ from ips.config import Config
 from ips.config_io import describe
 from ips.explain.colours import class_colours, class_name, ink_on, rgb, shortened
 from ips.files import atomic_write
+from ips.localisation import CAVEAT, CHANCE, Localisation, notes
 from ips.predictions import TestPredictions
-from ips.report.charts import epoch_chart, tick_texts
+from ips.report.charts import epoch_chart, froc_chart, tick_texts
 from ips.report.curves import losses, read_log, score_curves
 from ips.report.examples import Picture
 from ips.report.facts import costs, counted, data_name, setup
@@ -40,6 +41,7 @@ class ReportContent:
         pictures: pictures of these images by number; none for images that consist of features.
         patch_classes: names of the classes of patches; None without a patch-level head.
         data: name of the data; None for that of the config.
+        localisation: by task, how well attention agrees with the objects; empty if unknown.
     """
 
     name: str
@@ -54,6 +56,7 @@ class ReportContent:
     pictures: Mapping[int, Picture]
     patch_classes: Sequence[str] | None
     data: str | None = None
+    localisation: Mapping[str, Localisation] = field(default_factory=dict)
 
 
 def write_page(path: Path, content: ReportContent) -> None:
@@ -82,6 +85,10 @@ def write_page(path: Path, content: ReportContent) -> None:
             ),
             charts=charts,
             results=[task_results(task) for task in content.predictions.tasks],
+            froc=froc_chart(content.localisation) if content.localisation else None,
+            caveat=CAVEAT,
+            object_notes=notes(content.localisation),
+            chance_names=CHANCE,
             palette=palette,
             costs=costs(log, images=content.train_images or 0),
             settings=None if content.train_images is None else describe(config),

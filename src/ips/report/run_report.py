@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ips.errors import ConfigError
+from ips.localisation import Localisation
 from ips.patches import PatchSource
 from ips.predictions import TestPredictions, read_predictions, write_predictions
 from ips.predictor import Predictor, load
@@ -79,6 +81,7 @@ def _write_report(
             predictor, lambda number: data.test[number][0], [*best, *worst], console
         ),
         patch_classes=predictor.patch_classes,
+        localisation=_localisation(RunFolder(run).test),
     )
     write_page(path, content)
     return path
@@ -150,6 +153,16 @@ def _predictions(
 def _test(run: Path, predictor: Predictor, data: Data, console: Console | None) -> TestPredictions:
     model = TrainedModel(predictor.net, predictor.config)
     return training.evaluate(run, model=model, console=console, data=data).predictions
+
+
+def _localisation(path: Path) -> dict[str, Localisation]:
+    """What the last test stored about the objects on its images, by task."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        found = {task: Localisation.from_dict(v.get("localisation")) for task, v in values.items()}
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return {}
+    return {task: result for task, result in found.items() if result is not None}
 
 
 def _pictures(
