@@ -20,7 +20,8 @@ from ips.config import TaskConfig
 from ips.config_io import parse_config
 from ips.data.camelyon16 import read_reference
 from ips.data.labels import encode_labels
-from ips.data.regions import coverage, read_tumour_regions
+from ips.data.objects import Boxes
+from ips.data.regions import coverage, patches_on, read_tumour_regions
 from ips.data.synthetic.tissue_slides import load_clusters
 from ips.data.table import read_table
 from ips.data.traffic_sign_annotations import read_photos
@@ -94,6 +95,7 @@ _GEOJSON: dict[str, Any] = {
         },
     ],
 }
+_BOXES = "path,left,top,right,bottom,grade\na.png,1,2,30.5,40,high\nb.png,5,5,9,9,\n"
 _CLUSTERS = {
     "type": "FeatureCollection",
     "features": [{"type": "Feature", "properties": {"nuclei": [[1.0, 2.0, 3.0], [4, 5, 6]]}}],
@@ -163,6 +165,19 @@ def _read_outlines(path: Path) -> Reading:
     return Reading(len(shapes), shapes)
 
 
+def _read_boxes(path: Path) -> Reading:
+    """Read the objects of a table, and find the patches that are on them."""
+    images = [path.parent / name for name in ("a.png", "b.png")]
+    boxes = Boxes(path, images=images, root=path.parent, path="path", tasks=list(_TASKS))
+    if boxes.errors:
+        raise boxes.errors[0]
+    found = [boxes.regions(image, task) or [] for image in images for task in _TASKS]
+    corners = [[region.polygon.tolist() for region in regions] for regions in found]
+    grid = np.array([[0, 0], [PATCH, 0]])
+    on = [[patches_on(r, grid, extent=PATCH).tolist() for r in regions] for regions in found]
+    return Reading(len(corners[0]), (corners, on))
+
+
 def _read_clusters(path: Path) -> Reading:
     clusters = load_clusters(path)
     return Reading(len(clusters), [cluster.nuclei.tolist() for cluster in clusters])
@@ -230,6 +245,11 @@ def families() -> list[Family]:
                     *("asap", "slide.xml", _ASAP.encode(), _read_outlines, images("slide.png")),
                 ),
             ),
+            *(edit_text, TEXT, TEXT),
+        ),
+        Family(
+            "boxes",
+            (Seed("objects", "boxes.csv", _BOXES.encode(), _read_boxes),),
             *(edit_text, TEXT, TEXT),
         ),
         Family(

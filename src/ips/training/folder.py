@@ -10,8 +10,8 @@ checkpoints/         state after the last finished epoch and the one before, for
                      weights of the best epoch, if the model is to have those
 figures/             figures
 model.safetensors    the trained model, with its config and its epoch in the header
-test.json            scores of each task on the test images, see `ips.task_scores`, and the epoch
-                     of the model
+test.json            scores of each task on the test images, see `ips.task_scores` and
+                     `ips.localisation`, and the epoch of the model
 predictions.csv      predictions for all test images, written by `ips report`
 report.html          the report, written by `ips report`
 viewer/              cache of `ips view`

@@ -49,28 +49,34 @@ class Localiser:
         assert output.attention is not None
         attention = output.attention.detach().double().mean(dim=2).cpu().numpy()  # (B, T, K)
         for b, table in enumerate(tables):
-            number = len(self._hits[self._net.tasks[0]])
-            mask = selection.mask[b]
-            indices = selection.indices[b][mask].cpu().numpy()
-            weights = attention[b][:, mask.cpu().numpy()]
-            for t, task in enumerate(self._net.tasks):
-                regions = objects_of(self._data, number, task)
-                hits = None
-                if regions is not None:
-                    patches = self._patches_on(regions, number)
-                    every = np.zeros(len(table.logits))
-                    every[indices] = weights[t]
-                    if regions and self._net.scores_all_patches:
-                        every = self._all_attention(table, task)
-                    hits = image_hits(
-                        patches, indices=indices, attention=weights[t], all_attention=every
-                    )
-                self._hits[task].append(hits)
+            mask = selection.mask[b].cpu().numpy()
+            indices = selection.indices[b].cpu().numpy()[mask]
+            for task, weights in zip(self._net.tasks, attention[b][:, mask], strict=True):
+                found = self._hits[task]
+                found.append(self._compare(len(found), task, indices, weights, table))
 
     def results(self, predictions: TestPredictions) -> dict[str, Localisation]:
         """The scores of the tasks of which some image has objects."""
         found = {task.name: localise(self._hits[task.name], task) for task in predictions.tasks}
         return {name: result for name, result in found.items() if result is not None}
+
+    def _compare(
+        self, number: int, task: str, indices: Integers, weights: Floats, table: ScoreTable
+    ) -> ImageHits | None:
+        """The hits of an image with the selected patches ``indices`` ``(K,)``."""
+        regions = objects_of(self._data, number, task)
+        if regions is None:
+            return None
+        all_attention = np.zeros(len(table.logits))
+        all_attention[indices] = weights
+        if regions and self._net.scores_all_patches:
+            all_attention = attention_from_logits(table.selectable()[0], self._net.tasks)[task]
+        return image_hits(
+            self._patches_on(regions, number),
+            indices=indices,
+            attention=weights,
+            all_attention=all_attention,
+        )
 
     def _patches_on(self, regions: Sequence[Region], number: int) -> list[Integers]:
         """Indices of the patches that are on each object of an image."""
@@ -81,6 +87,3 @@ class Localiser:
             source = self._net.own_patches(opened)
             extent = source.extent or source.parts[0].patch_side
             return [patches_on(region, source.coords, extent=extent) for region in regions]
-
-    def _all_attention(self, table: ScoreTable, task: str) -> Floats:
-        return attention_from_logits(table.selectable()[0], self._net.tasks)[task]
