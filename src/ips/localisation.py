@@ -141,7 +141,7 @@ class Localisation:
                 measures={key: _from_dict(values[key]) for key in MEASURES},
                 sensitivity=[float(values["sensitivity"][f"{rate:g}"]) for rate in RATES],
             )
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, OverflowError, TypeError, ValueError):
             return None
 
 
