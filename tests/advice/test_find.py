@@ -52,6 +52,14 @@ class TestTables:
         write_table(photos.parent / "other.csv", ["a,b", "1,2"])
         assert find(photos.parent).settings == find(photos).settings
 
+    def test_boxes_beside_a_table_are_its_objects(self, photos: Path) -> None:
+        rows = ["file,left,top,right,bottom", "0.png,1,2,3,4"]
+        boxes = write_table(photos.parent / "boxes.csv", rows)
+        write_table(photos.parent / "others.csv", [rows[0].replace("file", "image"), rows[1]])
+        settings = find(photos.parent).settings
+        assert settings is not None
+        assert (settings["csv"], settings["objects"]) == (photos, boxes)
+
     @pytest.mark.parametrize("given", ["folder", "file"])
     def test_unicode_text_of_excel(self, photos: Path, given: str) -> None:
         text = photos.with_suffix(".txt")

@@ -134,6 +134,7 @@ def _own_table(data: FoundData) -> list[Choice]:
         "root": "the folder that its paths are relative to",
         "path": "its column of files",
         "group": "images of one group, such as a patient, stay in one split",
+        "objects": "boxes, to measure whether attention is on them; not used in training",
     }
     choices = [Choice(("data", "kind"), "table")]
     for key, value in data.settings.items():

@@ -30,6 +30,7 @@ from ips.advice.neighbours import (
     slide_table,
 )
 from ips.data.cells import encoding_note, is_table
+from ips.data.objects import is_boxes
 from ips.data.table import NO_GROUP, SPLIT_WORDS, is_group_name, read_cells
 from ips.errors import ConfigError, DataError, shown
 from ips.files import list_files
@@ -51,6 +52,8 @@ def table_in(folder: Path, hints: Hints) -> tuple[Path | None, list[DataError]]:
                 unreadable.append(error)
             continue
         if plain and (len(columns) < 2 or hints.path not in (None, *columns)):
+            continue
+        if is_boxes(columns):
             continue
         joined = slide_table(path, columns, hints.slides)
         if joined or _file_column(columns, [cells for _, cells in lines], index, hints.path):
@@ -243,7 +246,21 @@ def _settings(
     known = [c for c in columns if is_group_name(c) and c not in (names.path, *names.labels)]
     if names.group is not None or known:
         settings["group"] = names.group or NO_GROUP
+    if (boxes := _boxes_beside(table, names.path)) is not None:
+        settings["objects"] = boxes
     return settings
+
+
+def _boxes_beside(table: Path, path: str) -> Path | None:
+    """A table of boxes in the folder of a table, with the same column of files."""
+    for other in list_files([table.parent], accept=is_table):
+        try:
+            columns, _ = read_cells(other)
+        except DataError:
+            continue
+        if is_boxes(columns) and path in columns:
+            return other
+    return None
 
 
 def _is_plain(

@@ -31,6 +31,11 @@ _SUFFIXES = (".geojson", ".json", ".xml")
 Origin = Callable[[Path], tuple[int, int]]
 
 
+def is_boxes(columns: Sequence[str]) -> bool:
+    """Whether a table with these columns lists boxes rather than images."""
+    return set(_EDGES) <= set(columns)
+
+
 @dataclass(frozen=True)
 class Box:
     """Left, top, right and bottom of an object, its line in the table, and its tasks."""
