@@ -6,7 +6,14 @@ from pathlib import Path
 
 from ips.experiments.arms import Arm
 from ips.experiments.figures import draw_grid, draw_lines, draw_scores
-from ips.experiments.tables import Result, localisation_table, markdown, per_run, write_csv
+from ips.experiments.tables import (
+    BEGUN,
+    Result,
+    localisation_table,
+    markdown,
+    per_run,
+    write_csv,
+)
 
 A = Arm("IPS", ("method=ips",), {"M": "5"}, {"majority": "98.9 ± 0.3"})
 B = Arm("CNN", ("method=cnn",))
@@ -39,6 +46,16 @@ def test_a_second_table_says_where_attention_is() -> None:
     assert "not a detection method" in caveat
     # The first table has scores alone.
     assert markdown([A, B], scores + located) == markdown([A, B], scores)
+
+
+def test_the_table_counts_the_trainings_that_have_begun() -> None:
+    results = [Result(A, s, "majority", 0.9) for s in range(3)] + [Result(B, 0, "majority", 0.5)]
+    results += [Result(A, s, "training", float(s > 0), measure=BEGUN) for s in range(3)]
+    header, _, first, second = markdown([A, B], results).splitlines()
+    assert header.endswith("| majority [%] | paper | begun |")
+    assert first.endswith("| 2 of 3 |")
+    assert second.endswith("| – |")
+    assert localisation_table([A, B], results) == ""
 
 
 def test_the_csv_file_is_tidy(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def draw_scores(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> N
     If the costs of a step were measured, a panel with its memory follows, and, if nothing was
     trained, one with its time.
     """
-    names = list(dict.fromkeys(r.name for r in results))
+    names = list(dict.fromkeys(r.name for r in results if r.measure is None))
     tasks = [name for name in names if name not in EFFICIENCY]
     costs = ["memory_gb"] if tasks else ["memory_gb", "step_ms"]
     panels = [*tasks, *(name for name in costs if name in names)]

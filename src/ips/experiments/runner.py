@@ -24,6 +24,7 @@ from ips.experiments.extrapolation import measure_or_compute
 from ips.experiments.figures import draw_grid, draw_lines, draw_memory, draw_scores
 from ips.experiments.stand_in import with_stand_in, write_stand_in
 from ips.experiments.tables import (
+    BEGUN,
     Result,
     localisation_table,
     markdown,
@@ -188,6 +189,7 @@ def read_results(plan: Plan) -> list[Result]:
                 defined = {task: s for task, s in scores.items() if s is not None}
                 results += [Result(arm, seed, task, score) for task, score in defined.items()]
                 results += _read_localisation(RunFolder(run).test, arm, seed)
+                results += _read_begun(RunFolder(run).start, arm, seed)
     return results
 
 
@@ -313,6 +315,14 @@ def _read_localisation(path: Path, arm: Arm, seed: int) -> list[Result]:
         for measure, score in result.measures.items()
         if score.defined
     ]
+
+
+def _read_begun(path: Path, arm: Arm, seed: int) -> list[Result]:
+    """Whether the training of a run has begun; nothing for runs of earlier versions."""
+    values = _read_json(path)
+    if not isinstance(values, dict):
+        return []
+    return [Result(arm, seed, "training", float(values.get("begun") is not None), measure=BEGUN)]
 
 
 def _is_number(value: Any) -> bool:

@@ -25,8 +25,8 @@ class Result:
         name: a task, or one of ``EFFICIENCY``.
         value: the number; scores are between 0 and 1.
         computed: whether it was computed from smaller sizes instead of measured.
-        measure: which number of the task it is: None for its score, or a key of
-            `ips.localisation.MEASURES`.
+        measure: which number it is: None for a score or cost, a key of
+            `ips.localisation.MEASURES`, or `BEGUN`.
     """
 
     arm: Arm
@@ -44,6 +44,8 @@ _HEADINGS = {
     "step_ms": "step [ms]",
 }
 EFFICIENCY = tuple(_HEADINGS)
+BEGUN = "begun"
+"""Measure of a run that is 1 if its training has begun, and 0 if not (`ips.training.start`)."""
 _LOCALISATION = {
     "pointing": "top patch on object [%]",
     "pointing_right": "if correct [%]",
@@ -71,18 +73,24 @@ def write_csv(path: Path, results: Sequence[Result]) -> None:
 
 def markdown(arms: Sequence[Arm], results: Sequence[Result]) -> str:
     """The table as printed in the paper, with the published numbers beside each column."""
-    names = list(dict.fromkeys(r.name for r in results))
+    names = list(dict.fromkeys(r.name for r in results if r.measure is None))
     names.sort(key=lambda name: name in EFFICIENCY)
     columns: list[Column] = []
     for name in names:
         cells = [_cell(name, _matching(results, arm, name)) for arm in arms]
         columns += [(_HEADINGS.get(name, f"{name} [%]"), cells), *_published(arms, name)]
+    begun = {
+        arm.slug: [r.value for r in results if (r.arm, r.measure) == (arm, BEGUN)] for arm in arms
+    }
+    if any(begun.values()):
+        cells = [f"{sum(runs):.0f} of {len(runs)}" if runs else "–" for runs in begun.values()]
+        columns.append(("begun", cells))
     return _table(arms, columns)
 
 
 def localisation_table(arms: Sequence[Arm], results: Sequence[Result]) -> str:
     """Where attention is: a line for every arm and task with such numbers; empty without any."""
-    found = dict.fromkeys((r.arm.slug, r.name) for r in results if r.measure is not None)
+    found = dict.fromkeys((r.arm.slug, r.name) for r in results if r.measure in _LOCALISATION)
     rows = [(arm, task) for arm in arms for slug, task in found if slug == arm.slug]
     if not rows:
         return ""
