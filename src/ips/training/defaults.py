@@ -21,10 +21,8 @@ from ips.training.data import Data
 
 _STAGES = {EFFICIENTNET: 7}  # others have 4
 
-_FINE_TUNING, _FROM_SCRATCH = (
-    0.0005,
-    0.001,
-)  # learning rates; a pretrained encoder needs small steps
+# Learning rates: a pretrained encoder needs small steps.
+_FINE_TUNING, _FROM_SCRATCH = 0.0005, 0.001
 
 _NONE = {"flips": "none", "turns": False, "colour": 0, "stain": 0, "blur": 0, "shift": 0}
 _PRESETS: dict[str, dict[str, Any]] = {
