@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -23,11 +22,10 @@ from pathlib import Path, PurePosixPath
 from PIL import Image as PILImage
 
 from ips.data.download import Progress, check_url, fetch, unpack
-from ips.data.output import lock_output, locks_output
+from ips.data.output import copy_into, lock_output, locks_output
 from ips.data.split import Split, stratified_split
 from ips.data.table import write_csv
 from ips.errors import DataError, because
-from ips.files import atomic_write
 
 LIMITS = ["none", "20", "30", "50", "60", "70", "80", "100", "120"]
 """Classes of the task ``limit``, in km/h. No photograph shows two different limits."""
@@ -216,12 +214,7 @@ def _copy(source: Path, folder: Path, progress: Progress | None) -> None:
     files = [*_check_photographs(source, remedy=remedy), source / BOXES]
     for number, file in enumerate(files, start=1):
         if not (folder / file.name).exists():
-            try:
-                with file.open("rb") as stored, atomic_write(folder / file.name) as stream:
-                    shutil.copyfileobj(stored, stream)
-            except OSError as error:
-                reason = because(error, remedy="choose another folder")
-                raise DataError(f"{folder / file.name} cannot be written {reason}") from None
+            copy_into(folder, file)
         if progress is not None:
             progress("files", number, len(files))
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from ips.data.download import Progress, check_file, check_url, fetch
-from ips.data.output import lock_output, locks_output
+from ips.data.output import copy_into, lock_output, locks_output
 from ips.errors import DataError, because
-from ips.files import atomic_write
 
 MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist",
@@ -67,12 +65,7 @@ def _copy_missing(source: Path, folder: Path) -> None:
             reason = because(error, remedy="check the file")
             raise DataError(f"{path} cannot be read {reason}") from None
         if existing is None:
-            try:
-                with path.open("rb") as stored, atomic_write(folder / path.name) as stream:
-                    shutil.copyfileobj(stored, stream)
-            except OSError as error:
-                reason = because(error, remedy="choose another folder")
-                raise DataError(f"{folder / path.name} cannot be written {reason}") from None
+            copy_into(folder, path)
 
 
 def _find(folder: Path, name: str) -> Path | None:

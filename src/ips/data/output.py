@@ -1,7 +1,8 @@
-"""Lock the folder that a data set is written to."""
+"""Lock the folder that a data set is written to, and copy files into it."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from ips.errors import DataError, because
+from ips.files import atomic_write
 from ips.locks import lock_folder
 
 _Options = ParamSpec("_Options")
@@ -41,3 +43,14 @@ def locks_output(
             return write(folder, *args, **options)
 
     return write_locked
+
+
+def copy_into(folder: Path, file: Path) -> None:
+    """Copy a file into a folder, atomically."""
+    target = folder / file.name
+    try:
+        with file.open("rb") as stored, atomic_write(target) as stream:
+            shutil.copyfileobj(stored, stream)
+    except OSError as error:
+        reason = because(error, remedy="choose another folder")
+        raise DataError(f"{target} cannot be written {reason}") from None
