@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from ips.config import Config
 from ips.config_io import parse_config
 from ips.data.regions import patches_on
 from ips.errors import DataError
-from ips.localisation import average_precision
+from ips.localisation import Localisation, average_precision
+from ips.models import Net
 from ips.predictor import Predictor
 from ips.training import build_data, build_model, evaluate, resolve, train
 from ips.training.data import Data
@@ -37,6 +39,14 @@ ROADS: dict[str, Any] = {
 }
 
 
+def localised(net: Net, config: Config, data: Data) -> dict[str, Localisation]:
+    """Where the attention of a model is on the test images, as a test of it measures."""
+    localiser = Localiser.for_data(net, data.test)
+    assert localiser is not None
+    predictions = _predict(Learner(net, config, localiser=localiser), data, _progress())
+    return localiser.results(predictions)
+
+
 @pytest.mark.parametrize("method", ["ips", "rps", "topmil", "deepmil", "dps", "cnn"])
 def test_scores_agree_with_those_of_single_predictions(method: str) -> None:
     changes: dict[str, Any] = {"method": method}
@@ -46,10 +56,7 @@ def test_scores_agree_with_those_of_single_predictions(method: str) -> None:
     data = build_data(config)
     config = resolve(config, data)
     net = build_model(config).eval()
-    localiser = Localiser.for_data(net, data.test)
-    assert localiser is not None
-    predictions = _predict(Learner(net, config, localiser=localiser), data, _progress())
-    result = localiser.results(predictions)["sign"]
+    result = localised(net, config, data)["sign"]
 
     predictor = Predictor(net, config)
     tops, precisions, reached = [], [], []
@@ -122,10 +129,7 @@ def test_features_are_found_where_they_are(tmp_path: Path, load: str) -> None:
     data = build_data(config)
     config = resolve(config, data)
     net = build_model(config).eval()
-    localiser = Localiser.for_data(net, data.test)
-    assert localiser is not None
-    predictions = _predict(Learner(net, config, localiser=localiser), data, _progress())
-    result = localiser.results(predictions)["grade"]
+    result = localised(net, config, data)["grade"]
     assert result.chance == pytest.approx(1 / 12)
     predictor = Predictor(net, config)
     expected = []
