@@ -39,13 +39,13 @@ def test_debug_shows_the_traceback_anywhere_on_the_line() -> None:
     assert "Traceback" in debug.stderr
 
 
-@pytest.mark.parametrize(("given", "used"), [(None, "passive"), ("active", "active")])
-def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(
+@pytest.mark.parametrize(("given", "used"), [(None, "5000"), ("7", "7")])
+def test_threads_soon_sleep_while_they_wait_unless_the_user_says_otherwise(
     monkeypatch: pytest.MonkeyPatch, given: str | None, used: str
 ) -> None:
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
     if given is not None:
-        monkeypatch.setenv("OMP_WAIT_POLICY", given)
-    words = "import os, sys, ips.cli; print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
+        monkeypatch.setenv("GOMP_SPINCOUNT", given)
+    words = "import os, sys, ips.cli; print(os.environ['GOMP_SPINCOUNT'], 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [used, "False"]
