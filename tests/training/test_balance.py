@@ -24,10 +24,14 @@ def grades(*counts: int) -> list[dict[str, Tensor]]:
 
 def test_classes_are_lopsided_from_three_to_one_on() -> None:
     tasks = {"grade": GRADE}
-    assert lopsided_classes(grades(29, 20, 10), tasks) is None
-    words = lopsided_classes(grades(20, 30, 10), tasks)
+    assert lopsided_classes(grades(0, 29, 10), tasks) is None
+    words = lopsided_classes(grades(0, 30, 10), tasks)
     assert words == "grade: 30 images of middle, 10 of high"
-    assert lopsided_classes(grades(10, 0, 10), tasks) is None  # an absent class cannot be balanced
+    assert lopsided_classes(grades(10, 0, 0), tasks) is None  # an absent class cannot be balanced
+
+
+def test_more_than_two_classes_are_not_balanced_unless_asked_to() -> None:
+    assert lopsided_classes(grades(60, 30, 10), {"grade": GRADE}) is None
 
 
 def test_the_most_lopsided_task_is_named() -> None:

@@ -103,8 +103,8 @@ class TrainConfig(Section):
     balance: Literal["weights", "sampling", "none"] | None = key(
         None,
         "Balancing of classes in a table: weights in the loss, sampling of rare classes more "
-        "often, or none; null for weights if the largest class has 3 times the images of the "
-        "smallest",
+        "often, or none; null for weights if one of two classes has 3 times the images of the "
+        "other",
     )
     result: Literal["best", "last"] | None = key(
         None,

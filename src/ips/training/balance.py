@@ -18,14 +18,18 @@ Labels = Sequence[Mapping[str, Tensor]]
 
 
 def lopsided_classes(labels: Labels, tasks: Mapping[str, Task]) -> str | None:
-    """The most lopsided task in words, such as "grade: 90 images of low, 10 of high", if any is."""
+    """The most lopsided task in words, such as "grade: 90 images of low, 10 of high", if any is.
+
+    Only questions with two answers count: with many classes, large weights of a few rare images
+    keep a training from beginning.
+    """
     worst, words = 0.0, None
     for name, task in tasks.items():
         counts = task.answer_counts(_stacked(labels, name))
         for question, row in enumerate(counts.tolist()):
             present = [count for count in row if count]
             ratio = max(present) / min(present)
-            if ratio >= LOPSIDED and ratio > worst:
+            if len(present) == 2 and ratio >= LOPSIDED and ratio > worst:
                 few, many = row.index(min(present)), row.index(max(present))
                 names = task.class_names
                 if task.kind == "multilabel":
