@@ -87,8 +87,15 @@ class TestPropose:
         assert values["patches.scale"] < 1
         assert "start with fewer images, or use a GPU" in result.warnings[0]
 
-    def test_few_images_are_read_at_a_lower_resolution_to_have_time_for_more_epochs(self) -> None:
+    def test_all_patches_are_looked_at_more_rarely_before_the_resolution_is_lowered(self) -> None:
         slow = Cost(0.03, 1e-5, 2.2e-3, 1e-2, 10**6, 12_288, 10**8)
+        values, _ = proposal(photo(4000, 3000), count=160, cost=slow)
+        assert values["select.every"] == 4
+        assert "patches.scale" not in values
+        assert "select.every" not in proposal(photo(800, 600), cost=slow)[0]
+
+    def test_few_images_are_read_at_a_lower_resolution_to_have_time_for_more_epochs(self) -> None:
+        slow = Cost(0.03, 1e-5, 5e-3, 1e-2, 10**6, 12_288, 10**8)
         values, _ = proposal(photo(4000, 3000), count=160, cost=slow)
         steps = math.ceil(102 / values["train.batch"])
         assert values["train.epochs"] * steps >= 250
@@ -266,7 +273,8 @@ def test_the_measured_cost_is_plausible(tmp_path: Path) -> None:
     assert cost.patch == 3 * 16 * 16
     assert min(cost.score, cost.learn) > 0
     assert cost.saved > cost.patch
-    assert cost.epoch_seconds(train=10, validation=0, patches=24, keep=4) > 0
+    counts = {"train": 10, "validation": 0, "patches": 24, "keep": 4}
+    assert cost.epoch_seconds(**counts) > cost.epoch_seconds(**counts, every=4) > 0
     eager, lazy = (
         cost.peak_bytes(batch=8, patches=10**6, keep=4, load=load) for load in ("eager", "lazy")
     )

@@ -290,7 +290,11 @@ def _add_facts(
     kept = n if keep is None else min(keep, n)
     count = Counter(splits.values())
     seconds = cost.epoch_seconds(
-        train=count["train"], validation=count["validation"], patches=n, keep=kept
+        train=count["train"],
+        validation=count["validation"],
+        patches=n,
+        keep=kept,
+        every=config.select.every,
     )
     batch, load = config.train.batch, config.select.load
     peak = cost.peak_bytes(batch=batch, patches=n, keep=kept, load=load)

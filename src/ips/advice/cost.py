@@ -24,6 +24,7 @@ from ips.training.model import build_model, resolve
 _SAMPLE = 128  # patches of the measurement
 _LEARNT = 8
 _TIMES = 3
+_BEGINNING = 0.25  # share of the epochs before a training has begun, which look at all patches
 _BASE = 700 * 2**20  # bytes of Python, PyTorch and Lightning
 
 
@@ -50,10 +51,18 @@ class Cost:
     model: int
     blank: float = 0.0
 
-    def epoch_seconds(self, *, train: int, validation: int, patches: float, keep: float) -> float:
-        """Time of an epoch with so many images, of ``patches`` patches on average."""
+    def epoch_seconds(
+        self, *, train: int, validation: int, patches: float, keep: float, every: int = 1
+    ) -> float:
+        """Mean time of an epoch with so many images, of ``patches`` patches on average.
+
+        With ``every`` > 1, most epochs learn from patches that an earlier epoch has selected.
+        """
         look = self.open + patches * (self.read + self.score)
-        return (train + validation) * look + train * keep * self.learn
+        again = self.open + keep * self.read
+        looking = _BEGINNING + (1 - _BEGINNING) / every if every > 1 else 1.0
+        training = looking * look + (1 - looking) * again + keep * self.learn
+        return train * training + validation * look
 
     def peak_bytes(self, *, batch: int, patches: float, keep: float, load: str) -> int:
         """Peak memory of a training step."""

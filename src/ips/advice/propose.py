@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from statistics import fmean
 from typing import Any
 
@@ -23,6 +24,7 @@ _SHARE = 0.8  # of the time is for epochs; the rest is for checks, the test and 
 _EPOCHS = (5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 60)
 _FEWEST_EPOCHS, _FEWEST_STEPS = 12, 250  # if time is short, images are read at a lower resolution
 _STEPS = 600  # of optimisation, which usually suffice
+_EVERY = 4  # epochs with the same patches, where time is short
 _SIDES = (32, 64, 96, 128, 160, 192, 224)  # of a patch
 _ACROSS = 12  # patches that the shorter side of an image is divided into
 _FEWEST_ACROSS = 6
@@ -64,9 +66,10 @@ class _Grid:
 
 @dataclass(frozen=True)
 class _Plan:
-    """A grid with its cost; the seconds are those of an epoch."""
+    """A grid, and how often its patches are looked at; the seconds are those of an epoch."""
 
     grid: _Grid
+    every: int
     patches: float
     keep: int
     cost: Cost
@@ -102,7 +105,7 @@ def propose(
     enough = max(_FEWEST_EPOCHS, _FEWEST_STEPS * batch / max(counts["train"], 1))
     plan: _Plan | None = None
     costs: dict[int, Cost] = {}  # a patch of one size costs the same at any resolution
-    for grid in _grids(found, object_size):
+    for grid, every in product(_grids(found, object_size), (1, _EVERY)):
         n = fmean(grid.patches(facts) for facts in found.facts.values())
         keep = _keep(n, features=found.kind == "features")
         if grid.size not in costs:
@@ -110,14 +113,19 @@ def propose(
             costs[grid.size] = measure(nested([*keys, Choice(("select", "keep"), keep)]))
         cost = costs[grid.size]
         seconds = cost.epoch_seconds(
-            train=counts["train"], validation=counts["val"], patches=n, keep=min(keep, n)
+            train=counts["train"],
+            validation=counts["val"],
+            patches=n,
+            keep=min(keep, n),
+            every=every,
         )
-        plan = _Plan(grid, n, keep, cost, seconds)
+        plan = _Plan(grid, every, n, keep, cost, seconds)
         if budget / max(seconds, 1e-6) >= enough:
             break
     assert plan is not None
     load, batch, peak = _loading(found, plan, batch, memory)
-    epochs = _epochs(budget / max(plan.seconds, 1e-6), counts["train"], batch)
+    useful = _STEPS * (2 if plan.every > 1 else 1) * batch / max(counts["train"], 1)
+    epochs = _epochs(budget / max(plan.seconds, 1e-6), useful)
     total = epochs * plan.seconds
     if total > 1.5 * budget:
         remedy = "store features first (`ips slides features`)" * (found.kind == "slides")
@@ -138,12 +146,18 @@ def propose(
             f"about {plan.cost.blank:.0%} of the patches have a single colour",
         )
     ]
+    again = Choice(
+        ("select", "every"),
+        plan.every,
+        "epochs that learn from the same M patches once training has begun, to save time",
+    )
     choices = [
         *settings,
         *_patches(found, plan.grid),
         *encoder,
         Choice(("select", "keep"), plan.keep, "M: the patches that the model learns from"),
         Choice(("select", "chunk"), max(2 * plan.keep, 64), "I: patches compared at a time"),
+        *([again] if plan.every > 1 else []),
         load,
         *(blank if plan.cost.blank > 0.1 else []),
         *_augment(found),
@@ -254,8 +268,8 @@ def _encoder(found: Survey) -> list[Choice]:
 
 
 def _keep(n: float, *, features: bool) -> int:
-    """M: a tenth of N as a power of two, or a quarter of the rows of a feature file."""
-    share, least, most = (n / 4, 16, 256) if features else (n / 10, 8, 32)
+    """M: a twentieth of N as a power of two, or a quarter of the rows of a feature file."""
+    share, least, most = (n / 4, 16, 256) if features else (n / 20, 8, 32)
     return int(min(max(2 ** round(math.log2(max(share, 1))), least), most))
 
 
@@ -278,10 +292,9 @@ def _loading(found: Survey, plan: _Plan, batch: int, memory: int | None) -> tupl
     return Choice(("select", "load"), load, reason), batch, peak(load, batch)
 
 
-def _epochs(affordable: float, images: int, batch: int) -> int:
-    """As many epochs as are useful and affordable."""
-    useful = max(10, _STEPS * batch / max(images, 1))
-    wanted = min(affordable, useful)
+def _epochs(affordable: float, useful: float) -> int:
+    """As many epochs as are useful, at least ten of them, and affordable."""
+    wanted = min(affordable, max(10, useful))
     return max((e for e in _EPOCHS if e <= wanted), default=_EPOCHS[0])
 
 
