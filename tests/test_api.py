@@ -134,6 +134,7 @@ def test_report_writes_a_page(home: Path, tmp_path: Path) -> None:
     page = api.report(home / "run", out=tmp_path / "page.html", examples=1)
     assert page == tmp_path / "page.html"
     assert "majority" in page.read_text()
+    assert "constant answer" in page.read_text()  # whether the training has begun
 
 
 def test_view_passes_the_address_of_the_page(home: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from ips.training import build_data, resolve, train
 from ips.training.losses import constant_loss, mean_loss
 from ips.training.memory import ChosenPatches
 from ips.training.module import Learner
+from ips.training.start import start_in_words
 from tests.training.test_run import interrupt, metrics, weights
 from tests.training.tiny import tiny
 
@@ -145,8 +147,16 @@ def test_a_training_that_does_not_begin_starts_again(
     assert rates[3] == pytest.approx(0.25 * rates[0], rel=0.1)
     assert not torch.allclose(seen[3], seen[4], atol=0.05)
     said = console.file.getvalue()  # type: ignore[attr-defined]
-    sentence = "after 3 epochs its loss is 2.000, and that of a constant answer 2.000: it starts"
-    assert said.count(sentence) == 2
+    sentence = (
+        r"after 3 epochs its loss is 2\.000, that of a constant answer 2\.000, and attention is "
+        r"spread over [34]\.\d of 4 patches: it starts again with "
+    )
+    assert len(re.findall(sentence, said)) == 2
+    words = start_in_words(tmp_path / "run/start.json")
+    assert words == (
+        "the training loss was clearly below a constant answer's from epoch 7 on; started again in "
+        "epoch 4 and 7"
+    )
     assert "a quarter of the learning rate" in said
     assert "warning" not in said
 
@@ -266,3 +276,12 @@ def test_images_that_were_never_looked_at_have_no_memory() -> None:
     assert memory.get([0, 1]) is None
     memory.forget()
     assert memory.get([0]) is None
+
+
+def test_a_run_without_a_start_file_or_with_a_broken_one_has_no_words(tmp_path: Path) -> None:
+    path = tmp_path / "start.json"
+    assert start_in_words(path) is None
+    path.write_text("[]")
+    assert start_in_words(path) is None
+    path.write_text('{"begun": null, "starts": [{"epoch": 0, "step": 0, "lr": 1.0}]}')
+    assert start_in_words(path) == "not yet: the training loss is near that of a constant answer"

@@ -22,6 +22,7 @@ from ips.training import RunFolder, build_data
 from ips.training import run as training
 from ips.training.data import Data
 from ips.training.folder import TrainedModel
+from ips.training.start import start_in_words
 
 
 def write_run_report(
@@ -66,11 +67,14 @@ def _write_report(
     data = build_data(predictor.config)
     predictions = _predictions(run, predictor, data, console)
     best, worst = predictions.best_and_worst(examples)
-    epoch = RunFolder(run).model_epoch()
+    found = {
+        "weights": RunFolder(run).model_epoch(),
+        "begun": start_in_words(RunFolder(run).start),
+    }
     content = ReportContent(
         name=run.resolve().name,
         config=predictor.config,
-        model=predictor.net.describe() | ({} if epoch is None else {"weights": str(epoch)}),
+        model=predictor.net.describe() | {key: str(value) for key, value in found.items() if value},
         parameters=sum(p.numel() for p in predictor.net.parameters()),
         train_images=len(data.train),
         log=RunFolder(run).metrics,

@@ -98,6 +98,7 @@ class Learner(BaseLearner):
         self.validation_metrics: dict[str, Metric] = {}
         self.losses: list[Tensor] = []
         self.task_losses: list[Tensor] = []  # of the tasks, and of the lead
+        self.spreads: list[Tensor] = []  # see `_spread`
         self.answers: dict[str, Tensor] = {}  # number of training images with each
         self.validation_losses: list[Tensor] = []  # of each image
         self.collector = PredictionCollector(self.tasks)
@@ -105,7 +106,7 @@ class Learner(BaseLearner):
     def on_train_epoch_start(self) -> None:
         """Reset the metrics, and freeze the BatchNorms that Lightning put into training mode."""
         self.metrics, self.losses = self._new_metrics(), []
-        self.task_losses, self.answers = [], {}
+        self.task_losses, self.spreads, self.answers = [], [], {}
         if self.config.encoder.freeze_norm:
             freeze_norms(self.net.encoder)
 
@@ -130,6 +131,8 @@ class Learner(BaseLearner):
         self.check_finite(loss)
         self._update(self.metrics, output, labels)
         self.task_losses.append(torch.stack(parts).detach())  # (1,) or (2,)
+        if output.attention is not None:
+            self.spreads.append(_spread(output.attention.detach()))
         for name, task in self.tasks.items():
             self.answers[name] = self.answers.get(name, 0) + task.answer_counts(labels[name])
         return loss
@@ -154,6 +157,13 @@ class Learner(BaseLearner):
         losses = torch.stack(self.task_losses).mean(dim=0)
         chance = constant_loss(self.tasks, self.answers, **self._loss_options)
         return torch.stack([losses[0], losses[-1], chance.to(losses)])
+
+    def attention_spread(self) -> Tensor | None:
+        """Means of the epoch: patches that attention is spread over, and all that it could be.
+
+        None without attention.
+        """
+        return torch.stack(self.spreads).mean(dim=0) if self.spreads else None
 
     def reset(self, net: Net) -> None:
         """Take the weights of ``net``, which are new, and forget what was learnt beside them."""
@@ -281,6 +291,13 @@ class Learner(BaseLearner):
     ) -> None:
         for name, task in self.tasks.items():
             task.update(metrics[name], output.logits[name], labels[name])
+
+
+def _spread(attention: Tensor) -> Tensor:
+    """Patches with equal shares that have the entropy of ``(B, T, H, K)`` attention, and K."""
+    a = attention.mean(dim=(1, 2))  # (B, K)
+    spread = torch.xlogy(a, a).sum(dim=1).neg().exp().mean()
+    return torch.stack([spread, (a > 0).sum(dim=1).to(a).mean()])
 
 
 def _compute(metrics: Mapping[str, Metric]) -> dict[str, float]:

@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import lightning as L
@@ -119,9 +120,12 @@ class Starting(Callback):
         patience = max(_FEWEST_EPOCHS, math.ceil(_PATIENCE * epochs))
         if self._lowest >= _STALLED and trained >= patience:
             found = (
-                f"the training has not begun: after {trained} epochs its loss is {loss:.3f}, and "
-                f"that of a constant answer {chance:.3f}"
+                f"the training has not begun: after {trained} epochs its loss is {loss:.3f}, that "
+                f"of a constant answer {chance:.3f}"
             )
+            if (spread := learner.attention_spread()) is not None:
+                over, of = trainer.strategy.reduce(spread, reduce_op="mean")
+                found += f", and attention is spread over {over:.1f} of {of:.0f} patches"
             self._stalled(trainer, learner, found, enough_left=left >= patience)
         self._apply(learner)
         if trainer.is_global_zero:
@@ -168,6 +172,21 @@ class Starting(Callback):
     def _tell(self, trainer: L.Trainer, text: str) -> None:
         if trainer.is_global_zero:
             self._say(text)
+
+
+def start_in_words(path: Path) -> str | None:
+    """When the training of a run began, from its ``start.json``; None if that is unknown."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        begun, again = values["begun"], [start["epoch"] + 1 for start in values["starts"][1:]]
+    except (OSError, ValueError, KeyError, TypeError):  # as in runs up to version 0.2
+        return None
+    words = "not yet: the training loss is near that of a constant answer"
+    if begun is not None:
+        words = f"the training loss was clearly below a constant answer's from epoch {begun} on"
+    if again:
+        words += f"; started again in epoch {' and '.join(map(str, again))}"
+    return words
 
 
 def _set_rates(schedule: Any) -> None:
