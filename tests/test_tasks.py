@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.distributions import Bernoulli, Categorical, kl_divergence
 
 from ips.config import TaskConfig
 from ips.tasks import Kind, Task, build_tasks
@@ -188,3 +189,17 @@ def test_smoothing_spreads_a_label_over_all_classes() -> None:
     one = torch.tensor([[2.0]])
     smooth = Task("binary", 2).loss(one, torch.tensor([1.0]), smoothing=0.2)
     torch.testing.assert_close(smooth, -(0.9 * F.logsigmoid(one) + 0.1 * F.logsigmoid(-one))[0, 0])
+
+
+@pytest.mark.parametrize("kind", ["multiclass", "multilabel", "binary"])
+def test_divergence_is_that_of_the_distributions(kind: Kind) -> None:
+    task = Task(kind, 2 if kind == "binary" else 4)
+    logits, usual = torch.randn(5, task.outputs), torch.randn(task.outputs)
+    if kind == "multiclass":
+        p, q = Categorical(logits=logits), Categorical(logits=usual)
+        expected = kl_divergence(p, q)
+    else:
+        alike = usual.expand(5, -1)
+        expected = kl_divergence(Bernoulli(logits=logits), Bernoulli(logits=alike)).sum(dim=1)
+    torch.testing.assert_close(task.divergence(logits, usual), expected)
+    assert not task.divergence(usual, usual).any()

@@ -116,6 +116,18 @@ class Task:
         """Logits to probabilities, both ``(..., outputs)``."""
         return logits.softmax(dim=-1) if self.kind == "multiclass" else torch.sigmoid(logits)
 
+    def divergence(self, logits: Tensor, usual: Tensor) -> Tensor:
+        """How much answers ``(..., outputs)`` differ from ``usual`` ones, in nats: ``(...)``.
+
+        The Kullback-Leibler divergence of their probabilities, summed over the labels of a
+        multilabel task.
+        """
+        if self.kind == "multiclass":
+            p, q = logits.log_softmax(dim=-1), usual.log_softmax(dim=-1)
+            return (p.exp() * (p - q)).sum(dim=-1)
+        sides = [(F.logsigmoid(sign * logits), F.logsigmoid(sign * usual)) for sign in (1, -1)]
+        return torch.stack([(p.exp() * (p - q)).sum(dim=-1) for p, q in sides]).sum(dim=0)
+
     def class_probabilities(self, probabilities: Tensor) -> Tensor:
         """Probabilities ``(..., outputs)`` to ``(..., C)``; a binary task gets a second column.
 

@@ -8,31 +8,58 @@ from torch import Tensor, nn
 from ips.models import IPSNet
 from ips.nn import PatchLead
 from ips.nn.heads import mean_of_present
+from ips.tasks import Task
 from tests.models.small_net import CLASSES, KEEP, D, build, memory
+
+TASKS = {"majority": Task("multiclass", 5), "multi": Task("multilabel", 3)}
 
 
 def leads() -> PatchLead:
     torch.manual_seed(3)
-    return PatchLead(D, CLASSES)
+    return PatchLead(D, TASKS)
 
 
-def highest(net: IPSNet, lead: PatchLead, image: int) -> set[int]:
-    """The M patches with the highest logit of any task and class, found without ``select``."""
+def surprising(net: IPSNet, lead: PatchLead, image: int) -> set[int]:
+    """The M patches with the most unusual answers, found without ``select``."""
     net.eval()
     with torch.no_grad():
         x = net.embed(memory(image).patches.unsqueeze(0), None)[0]
-        logits = torch.cat([head(x) for head in lead.heads], dim=1)
+        found = torch.zeros(len(x))
+        for task, head in zip(TASKS.values(), lead.heads, strict=True):
+            found += task.divergence(head(x), head(lead.usual))
     net.train()
-    return set(logits.amax(dim=1).topk(KEEP).indices.tolist())
+    return set(found.topk(KEEP).indices.tolist())
 
 
-def test_the_lead_chooses_the_patches_with_the_highest_logit() -> None:
+def test_the_lead_chooses_the_patches_with_the_most_unusual_answers() -> None:
     net, lead = build().train(), leads()
     chosen = net.select([memory(12), memory(9)], by=lead).selection
     for row, image in zip(chosen.indices, (12, 9), strict=True):
-        assert set(row.tolist()) == highest(net, lead, image)
+        assert set(row.tolist()) == surprising(net, lead, image)
     by_attention = net.select([memory(12)]).selection.indices[0]
-    assert set(by_attention.tolist()) != highest(net, lead, 12)
+    assert set(by_attention.tolist()) != surprising(net, lead, 12)
+
+
+def test_patches_that_show_nothing_are_not_chosen_although_most_images_show_nothing() -> None:
+    lead = PatchLead(2, {"sign": Task("multiclass", 3)})
+    with torch.no_grad():
+        lead.heads[0].weight.copy_(torch.eye(3, 2))  # type: ignore[union-attr]
+        lead.heads[0].bias.copy_(torch.tensor([3.0, 0, 0]))  # type: ignore[union-attr]
+        nothing, usual, sign = lead.scorer()(torch.tensor([[2.0, 0], [0, 0], [0, 2.0]])).flatten()
+    assert usual == 0
+    assert sign > nothing > 0
+
+
+def test_the_usual_patch_follows_those_that_are_kept() -> None:
+    lead = leads()
+    x = torch.randn(2, KEEP, D)
+    mask = torch.ones(2, KEEP, dtype=torch.bool)
+    mask[1, 2:] = False
+    for _ in range(200):
+        lead(x, mask)
+    torch.testing.assert_close(lead.usual, x[mask].mean(dim=0))
+    lead.reset()
+    assert not lead.usual.any()
 
 
 def test_a_led_step_returns_the_logits_of_both() -> None:

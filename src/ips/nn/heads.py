@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from ips.errors import ConfigError
+from ips.tasks import Task
 
+_MOMENTUM = 0.1  # of a running mean, as in BatchNorm
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax": partial(torch.softmax, dim=-1),
     "sigmoid": torch.sigmoid,
@@ -81,36 +83,50 @@ class PatchReadout(nn.Module):
 class PatchLead(nn.Module):
     """Choose patches by what each shows by itself, until attention has learnt to choose them.
 
-    A linear classifier per task scores each patch, and the mean over the patches kept is compared
+    A linear classifier per task judges each patch, and the mean over the patches kept is compared
     with the label of the image, as in TopMIL. Gradients reach the encoder. So the few patches that
     tell the classes apart get a direct gradient, which attention spreads over all M at first.
 
+    The score of a patch is how much its answers differ from those to a usual patch, the divergence
+    of their probabilities. Its highest logit would not do: where most images show nothing, the
+    highest is that of the class "nothing", and patches that show nothing would be chosen.
+
     Args:
         dim: D.
-        outputs: number of logits of each task.
+        tasks: the tasks by name.
 
     Attributes:
-        channels: number of scores of a patch, the highest of all its logits.
+        channels: number of scores of a patch.
     """
 
     channels = 1
+    usual: Tensor
 
-    def __init__(self, dim: int, outputs: Mapping[str, int]) -> None:
+    def __init__(self, dim: int, tasks: Mapping[str, Task]) -> None:
         super().__init__()
-        self.tasks = tuple(outputs)
-        self.heads = nn.ModuleList(nn.Linear(dim, count) for count in outputs.values())
+        self.tasks = dict(tasks)
+        self.heads = nn.ModuleList(nn.Linear(dim, task.outputs) for task in tasks.values())
+        self.register_buffer("usual", torch.zeros(dim))  # mean embedding of the patches kept
 
     def reset(self) -> None:
         """Draw new weights."""
+        self.usual.zero_()
         for head in self.heads:
             head.reset_parameters()  # type: ignore[operator]
 
     def scorer(self) -> Callable[[Tensor], Tensor]:
         """Return a function from embeddings ``(n, D)`` to scores ``(n, 1)``."""
-        return lambda x: highest_logit(self.heads, x)
+        rows = list(zip(self.tasks.values(), self.heads, strict=True))
+
+        def score(x: Tensor) -> Tensor:
+            found = [task.divergence(head(x), head(self.usual)) for task, head in rows]  # T x (n,)
+            return torch.stack(found).sum(dim=0).unsqueeze(-1)
+
+        return score
 
     def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """Embeddings ``(B, M, D)`` of the patches kept to logits ``(B, C)`` of the images."""
+        self.usual.lerp_(x.detach()[mask].mean(dim=0).to(self.usual), _MOMENTUM)
         rows = zip(self.tasks, self.heads, strict=True)
         return {task: mean_of_present(head(x), mask) for task, head in rows}
 

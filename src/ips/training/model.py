@@ -179,8 +179,7 @@ def build_lead(net: Net, config: Config) -> PatchLead | None:
             "attention: set train.start=attention"
         )
     dim = next(net.heads[0].parameters()).shape[1]  # of the first linear layer
-    tasks = build_tasks(config.tasks)
-    return PatchLead(dim, {name: task.outputs for name, task in tasks.items()})
+    return PatchLead(dim, build_tasks(config.tasks))
 
 
 def _dps(
