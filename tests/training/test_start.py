@@ -20,10 +20,13 @@ from ips.models import Net, Selected, SelectingNet
 from ips.selection import Selection
 from ips.tasks import Task
 from ips.training import build_data, resolve, train
+from ips.training.batches import Batch
 from ips.training.losses import constant_loss, mean_loss
 from ips.training.memory import ChosenPatches
 from ips.training.module import Learner
 from ips.training.start import start_in_words
+from tests.training.own_images import photographs
+from tests.training.test_options import config_of
 from tests.training.test_run import interrupt, metrics, weights
 from tests.training.tiny import tiny
 
@@ -247,6 +250,28 @@ def test_patches_selected_before_are_learnt_from_again(
         interrupt(monkeypatch, lambda run=run: train(config, run, console=CONSOLE), step=step)  # type: ignore[misc]
         cut = train(config, run, resume=True, console=CONSOLE)
         assert torch.equal(weights(whole.net), weights(cut.net))
+
+
+def test_a_patch_that_is_remembered_stays_where_it_was_selected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose(monkeypatch, [2.0] + [1.0] * 7)
+    places: list[dict[int, bytes]] = [{} for _ in range(8)]
+    ordinary = Learner.training_step
+
+    def step(self: Learner, batch: Batch, batch_idx: int) -> Tensor:
+        for number, source in zip(batch.numbers, batch.sources, strict=True):
+            places[self.current_epoch][number] = source.coords.tobytes()
+        return ordinary(self, batch, batch_idx)
+
+    monkeypatch.setattr(Learner, "training_step", step)
+    settings = {"epochs": 8, "batch": 4, "warmup": 0, "start": "patches"}
+    select = {"keep": 3, "chunk": 4, "load": "lazy", "every": 3}
+    config = config_of(photographs(tmp_path), train=settings, select=select)
+    train(config, tmp_path / "run", console=CONSOLE)
+    assert places[2] == places[3] == places[4]
+    assert places[5] == places[6] == places[7]
+    assert places[0] != places[1] != places[2] != places[5]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ips.config import Config
+from ips.data.augmented import AugmentedData
 from ips.models import Load
 from ips.patches import PatchSource, in_memory
 from ips.tasks import build_tasks
@@ -35,27 +36,31 @@ class Batches(L.LightningDataModule):
     """Training batches in random order, the others in the order of the data set.
 
     Args:
-        looks: function that returns whether the next epoch looks at all patches of its images.
+        since_look: function that returns how many epochs ago the patches of the next epoch were
+            selected, 0 if it looks at all patches.
     """
 
     def __init__(
-        self, config: Config, data: Data, *, looks: Callable[[], bool] = lambda: True
+        self, config: Config, data: Data, *, since_look: Callable[[], int] = lambda: 0
     ) -> None:
         super().__init__()
-        self.config, self.data, self._looks = config, data, looks
+        self.config, self.data, self._since_look = config, data, since_look
 
     def train_dataloader(self) -> DataLoader[Any]:
         """The batches of the trainer's current epoch; Lightning calls this in every epoch."""
         assert self.trainer is not None
         data, epoch = self.data.train, self.trainer.current_epoch
         set_epoch(data, epoch)
+        age = self._since_look()
+        if isinstance(data, AugmentedData):
+            data.keep_grid(age)
         generator = torch.Generator().manual_seed(self.config.train.seed * 1_000_003 + epoch)
         if self.config.train.balance == "sampling":
             chances = image_weights(self.data.labels["train"], build_tasks(self.config.tasks))
             order = torch.multinomial(chances, len(data), replacement=True, generator=generator)
         else:
             order = torch.randperm(len(data), generator=generator)
-        load = self.config.select.load if self._looks() else "lazy"  # only M patches are needed
+        load = "lazy" if age else self.config.select.load  # lazy: only M patches are needed
         return self._loader(data, order.tolist(), load=load)
 
     def val_dataloader(self) -> DataLoader[Any] | list[Any]:

@@ -136,7 +136,7 @@ def train(
         lead, memory = build_lead(net, config), build_memory(net, config, images=len(data.train))
         trainer = harness.fit(
             Learner(net, config, weights=weights, lead=lead, memory=memory),
-            Batches(config, _augmented(data, config), looks=lambda: starting.looks),
+            Batches(config, _augmented(data, config), since_look=lambda: starting.since_look),
             folder,
             settings=_flat_settings(config),
             progress=progress,

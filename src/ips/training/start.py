@@ -95,10 +95,11 @@ class Starting(Callback):
             setattr(self, f"_{name}", state_dict[name])
 
     @property
-    def looks(self) -> bool:
-        """Whether the next epoch looks at all patches of its images."""
-        every = self._config.select.every
-        return self._settled is None or (self._epochs - self._settled) % every == 0
+    def since_look(self) -> int:
+        """How many epochs ago the patches of the next were selected; 0 if it looks at all."""
+        if self._settled is None:
+            return 0
+        return (self._epochs - self._settled) % self._config.select.every
 
     def on_train_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
         self._apply(learner)
@@ -167,7 +168,7 @@ class Starting(Callback):
         start = self._starts[-1]
         learner.first_step, learner.lr_factor = start["step"], start["lr"]
         learner.lead_chooses = learner.lead is not None and self._settled is None
-        learner.looks = self.looks
+        learner.looks = self.since_look == 0
 
     def _tell(self, trainer: L.Trainer, text: str) -> None:
         if trainer.is_global_zero:
