@@ -43,8 +43,8 @@ def test_the_lead_chooses_the_patches_with_the_most_unusual_answers() -> None:
 def test_patches_that_show_nothing_are_not_chosen_although_most_images_show_nothing() -> None:
     lead = PatchLead(2, {"sign": Task("multiclass", 3)})
     with torch.no_grad():
-        lead.heads[0].weight.copy_(torch.eye(3, 2))  # type: ignore[union-attr]
-        lead.heads[0].bias.copy_(torch.tensor([3.0, 0, 0]))  # type: ignore[union-attr]
+        lead.heads[0].weight.copy_(torch.eye(3, 2))  # type: ignore[operator]
+        lead.heads[0].bias.copy_(torch.tensor([3.0, 0, 0]))  # type: ignore[operator]
         nothing, usual, sign = lead.scorer()(torch.tensor([[2.0, 0], [0, 0], [0, 2.0]])).flatten()
     assert usual == 0
     assert sign > nothing > 0
