@@ -68,3 +68,14 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def rough_duration(seconds: float) -> str:
+    """A duration in one unit, for estimates.
+
+    >>> rough_duration(4), rough_duration(75), rough_duration(5400)
+    ('4 s', '1 min', '1.5 h')
+    """
+    if seconds < 60:
+        return f"{max(round(seconds), 1)} s"
+    return f"{round(seconds / 60)} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"

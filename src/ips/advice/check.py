@@ -15,13 +15,13 @@ from rich.progress import Progress
 from ips.advice.cost import available_bytes, measure
 from ips.advice.examine import Examined, compare, examine, look_alikes
 from ips.advice.problems import Report
-from ips.advice.propose import duration
 from ips.config import Config, TableConfig, TaskConfig
 from ips.data.cells import encoding_note
 from ips.data.labels import CheckedLabels, check_labels, similar_labels
 from ips.data.split import Split
 from ips.data.table import NO_GROUP, Row
 from ips.errors import DataError, IPSError
+from ips.progress import rough_duration
 from ips.tasks import build_tasks
 from ips.training.checks import check_files, each_file, missing_classes
 from ips.training.data import build_data, file_name, open_source, split_rows
@@ -298,8 +298,8 @@ def _add_facts(
     )
     batch, load = config.train.batch, config.select.load
     peak = cost.peak_bytes(batch=batch, patches=n, keep=kept, load=load)
-    total = duration(seconds * config.train.epochs)
-    report.facts["expected time"] = f"{duration(seconds)} per epoch, {total} in all"
+    total = rough_duration(seconds * config.train.epochs)
+    report.facts["expected time"] = f"{rough_duration(seconds)} per epoch, {total} in all"
     report.facts["expected memory"] = f"{peak / _GB:.1f} GB"
     memory = available_bytes()
     if memory is not None and peak > 0.9 * memory:

@@ -6,16 +6,17 @@ Letters: N patches of an image, M kept, I per step of the selection.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from statistics import fmean
 from typing import Any
 
 from ips.advice.choices import Choice, nested, split_counts, task_choices
 from ips.advice.cost import Cost
 from ips.advice.found import FoundData
-from ips.advice.survey import FileFacts, Survey
+from ips.advice.grids import Grid, grids, patch_choices
+from ips.advice.survey import Survey
+from ips.progress import rough_duration
 
 #: Measures the cost of these settings on a typical image.
 Measure = Callable[[Mapping[str, Any]], Cost]
@@ -25,10 +26,6 @@ _EPOCHS = (5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 60)
 _FEWEST_EPOCHS, _FEWEST_STEPS = 12, 250  # if time is short, images are read at a lower resolution
 _STEPS = 600  # of optimisation, which usually suffice
 _EVERY = 4  # epochs with the same patches, where time is short
-_SIDES = (32, 64, 96, 128, 160, 192, 224)  # of a patch
-_ACROSS = 12  # patches that the shorter side of an image is divided into
-_FEWEST_ACROSS = 6
-_SLIDE_SIDE = 128  # of a patch of a slide
 _MB, _GB = 2**20, 2**30
 
 
@@ -48,27 +45,10 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class _Grid:
-    """Patch size and stride in pixels as they are read, and full-resolution pixels of one."""
-
-    size: int
-    stride: int
-    downsample: float = 1.0
-
-    def patches(self, facts: FileFacts) -> int:
-        """N of an image, with padded edges."""
-        if facts.kind == "features":
-            return facts.patches
-        sides = facts.width / self.downsample, facts.height / self.downsample
-        across, down = (max(math.ceil((s - self.size) / self.stride), 0) + 1 for s in sides)
-        return across * down
-
-
-@dataclass(frozen=True)
 class _Plan:
     """A grid, and how often its patches are looked at; the seconds are those of an epoch."""
 
-    grid: _Grid
+    grid: Grid
     every: int
     patches: float
     keep: int
@@ -103,15 +83,13 @@ def propose(
     budget = minutes * 60 * _SHARE
     batch = 4 if counts["train"] < 100 else 8 if counts["train"] < 400 else 16
     enough = max(_FEWEST_EPOCHS, _FEWEST_STEPS * batch / max(counts["train"], 1))
+    ways = grids(found, object_size)
+    keys = [*settings, *patch_choices(found, ways[0]), *encoder, *tasks]
+    keys.append(Choice(("select", "keep"), _keep(found, ways[0])))
+    cost = measure(nested(keys))  # of a patch, which is the same at any resolution
     plan: _Plan | None = None
-    costs: dict[int, Cost] = {}  # a patch of one size costs the same at any resolution
-    for grid, every in product(_grids(found, object_size), (1, _EVERY)):
-        n = fmean(grid.patches(facts) for facts in found.facts.values())
-        keep = _keep(n, features=found.kind == "features")
-        if grid.size not in costs:
-            keys = [*settings, *_patches(found, grid), *encoder, *tasks]
-            costs[grid.size] = measure(nested([*keys, Choice(("select", "keep"), keep)]))
-        cost = costs[grid.size]
+    for grid, every in product(ways, (1, _EVERY)):
+        n, keep = grid.mean_patches(found), _keep(found, grid)
         seconds = cost.epoch_seconds(
             train=counts["train"],
             validation=counts["val"],
@@ -130,14 +108,14 @@ def propose(
     if total > 1.5 * budget:
         remedy = "store features first (`ips slides features`)" * (found.kind == "slides")
         warnings.append(
-            f"{epochs} epochs take about {duration(total)} on this machine: "
+            f"{epochs} epochs take about {rough_duration(total)} on this machine: "
             f"{remedy or 'start with fewer images'}, or use a GPU"
         )
     facts = [
         f"{counts['train']} images to train, {counts['val']} to validate, {counts['test']} to test",
         f"about {round(plan.patches):,} patches per image",
-        f"expected on this machine: {duration(plan.seconds)} per epoch, {duration(total)} in all, "
-        f"{peak / _GB:.1f} GB of memory",
+        f"expected on this machine: {rough_duration(plan.seconds)} per epoch, "
+        f"{rough_duration(total)} in all, {peak / _GB:.1f} GB of memory",
     ]
     blank = [
         Choice(
@@ -153,7 +131,7 @@ def propose(
     )
     choices = [
         *settings,
-        *_patches(found, plan.grid),
+        *patch_choices(found, plan.grid),
         *encoder,
         Choice(("select", "keep"), plan.keep, "M: the patches that the model learns from"),
         Choice(("select", "chunk"), max(2 * plan.keep, 64), "I: patches compared at a time"),
@@ -161,97 +139,13 @@ def propose(
         load,
         *(blank if plan.cost.blank > 0.1 else []),
         *_augment(found),
-        Choice(("train", "epochs"), epochs, f"about {duration(total)} on this machine"),
+        Choice(("train", "epochs"), epochs, f"about {rough_duration(total)} on this machine"),
         Choice(("train", "batch"), batch, f"{math.ceil(counts['train'] / batch)} steps an epoch"),
         _learning_rate(found),
         *tasks,
         Choice(("readout",), data.tasks[0], "classifies single patches, for figures"),
     ]
     return Proposal(choices, facts, warnings)
-
-
-def duration(seconds: float) -> str:
-    """A time in words.
-
-    >>> duration(4), duration(75), duration(5400)
-    ('4 s', '1 min', '1.5 h')
-    """
-    if seconds < 60:
-        return f"{max(round(seconds), 1)} s"
-    return f"{round(seconds / 60)} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
-
-
-def _grids(found: Survey, object_size: int | None) -> Iterator[_Grid]:
-    """Ways to cut the images, the one with the most patches first."""
-    if found.kind == "features":
-        yield _Grid(1, 1)
-        return
-    downsample = 1.0
-    usual = _SLIDE_SIDE if found.kind == "slides" else found.side / _ACROSS
-    side = 1.5 * object_size if object_size else usual
-    if object_size and side > _SIDES[-1]:
-        downsample, side = side / 128, 128
-    smallest = 0 if object_size or found.side < 300 else 64
-    size = min((s for s in _SIDES if s >= smallest), key=lambda s: abs(s - side))
-    if found.kind == "images":
-        yield _Grid(size, size * 3 // 4, downsample)
-    for factor in _downsamples(found):
-        coarser = downsample * factor
-        if factor > 1 and found.side / coarser < _FEWEST_ACROSS * size:
-            return
-        yield _Grid(size, size, coarser)
-
-
-def _downsamples(found: Survey) -> list[float]:
-    """Resolutions that all files can be read at, the full one first."""
-    if found.kind == "slides" and any(facts.mpp is None for facts in found.facts.values()):
-        return _levels(found)
-    halves = [float(2**power) for power in range(12)]
-    if found.kind == "slides":
-        return halves
-    return sorted([*halves, *(1.5 * factor for factor in halves)])
-
-
-def _levels(found: Survey) -> list[float]:
-    """Downsamples of the levels that all slides have."""
-    fewest = min(found.facts.values(), key=lambda facts: len(facts.downsamples))
-    return list(fewest.downsamples)
-
-
-def _patches(found: Survey, grid: _Grid) -> list[Choice]:
-    if found.kind == "features":
-        return []
-    read = round(found.side / grid.downsample)
-    across = f"about {max(round(read / grid.size), 1)} across the shorter side of {read} px"
-    choices = [
-        Choice(("patches", "size"), grid.size, f"pixels; {across}. Give --object PX for others"),
-        Choice(("patches", "edge"), "fit", "every pixel is looked at, nothing is padded"),
-    ]
-    if grid.stride != grid.size:
-        reason = "patches overlap, so that few objects are cut"
-        choices.insert(1, Choice(("patches", "stride"), grid.stride, reason))
-    if grid.downsample > 1 or found.kind == "slides":
-        choices.append(_resolution(found, grid.downsample))
-    if sorted(found.channels) == [1, 3]:
-        reason = "some files are grey and some are in colour"
-        choices.append(Choice(("patches", "channels"), "rgb", reason))
-    return choices
-
-
-def _resolution(found: Survey, downsample: float) -> Choice:
-    share = "2/3" if downsample == 1.5 else f"1/{downsample:.3g}"
-    reason = f"{share} of the full size, or training would take too long"
-    if downsample == 1:
-        reason = "the full resolution"
-    known = [facts.mpp for facts in found.facts.values() if facts.mpp is not None]
-    if found.kind == "slides" and len(known) == len(found.facts):
-        finest = max(known)  # what all slides have
-        value = float(f"{finest * downsample:.3g}")
-        return Choice(("patches", "mpp"), value, f"micrometres per pixel: {reason}")
-    if found.kind == "slides":
-        level = _levels(found).index(downsample)
-        return Choice(("patches", "level"), level, f"level of the pyramid: {reason}")
-    return Choice(("patches", "scale"), float(f"{1 / downsample:.3g}"), reason)
 
 
 def _encoder(found: Survey) -> list[Choice]:
@@ -267,9 +161,10 @@ def _encoder(found: Survey) -> list[Choice]:
     ]
 
 
-def _keep(n: float, *, features: bool) -> int:
+def _keep(found: Survey, grid: Grid) -> int:
     """M: a twentieth of N as a power of two, or a quarter of the rows of a feature file."""
-    share, least, most = (n / 4, 16, 256) if features else (n / 20, 8, 32)
+    n = grid.mean_patches(found)
+    share, least, most = (n / 4, 16, 256) if found.kind == "features" else (n / 20, 8, 32)
     return int(min(max(2 ** round(math.log2(max(share, 1))), least), most))
 
 

@@ -1,0 +1,119 @@
+"""Ways to cut images into patches: patch size, stride and resolution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import fmean
+
+from ips.advice.choices import Choice
+from ips.advice.survey import FileFacts, Survey
+
+_SIDES = (32, 64, 96, 128, 160, 192, 224)  # of a patch
+_ACROSS = 12  # patches that the shorter side of an image is divided into
+_FEWEST_ACROSS = 6
+_SLIDE_SIDE = 128  # of a patch of a slide
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Patch size and stride in pixels as they are read, and full-resolution pixels of one."""
+
+    size: int
+    stride: int
+    downsample: float = 1.0
+
+    def patches(self, facts: FileFacts) -> int:
+        """N of an image, with padded edges."""
+        if facts.kind == "features":
+            return facts.patches
+        sides = facts.width / self.downsample, facts.height / self.downsample
+        across, down = (max(math.ceil((s - self.size) / self.stride), 0) + 1 for s in sides)
+        return across * down
+
+    def mean_patches(self, found: Survey) -> float:
+        """Mean N of all images."""
+        return fmean(self.patches(facts) for facts in found.facts.values())
+
+
+def grids(found: Survey, object_size: int | None) -> list[Grid]:
+    """Ways to cut the images, all with the same patch size, the one with the most patches first.
+
+    Args:
+        object_size: usual size in pixels of what matters in an image, if it is known.
+    """
+    return list(_all_grids(found, object_size))
+
+
+def _all_grids(found: Survey, object_size: int | None) -> Iterator[Grid]:
+    if found.kind == "features":
+        yield Grid(1, 1)
+        return
+    downsample = 1.0
+    usual = _SLIDE_SIDE if found.kind == "slides" else found.side / _ACROSS
+    side = 1.5 * object_size if object_size else usual
+    if object_size and side > _SIDES[-1]:
+        downsample, side = side / 128, 128
+    smallest = 0 if object_size or found.side < 300 else 64
+    size = min((s for s in _SIDES if s >= smallest), key=lambda s: abs(s - side))
+    if found.kind == "images":
+        yield Grid(size, size * 3 // 4, downsample)
+    for factor in _downsamples(found):
+        coarser = downsample * factor
+        if factor > 1 and found.side / coarser < _FEWEST_ACROSS * size:
+            return
+        yield Grid(size, size, coarser)
+
+
+def _downsamples(found: Survey) -> list[float]:
+    """Resolutions that all files can be read at, the full one first."""
+    if found.kind == "slides" and any(facts.mpp is None for facts in found.facts.values()):
+        return _levels(found)
+    halves = [float(2**power) for power in range(12)]
+    if found.kind == "slides":
+        return halves
+    return sorted([*halves, *(1.5 * factor for factor in halves)])
+
+
+def _levels(found: Survey) -> list[float]:
+    """Downsamples of the levels that all slides have."""
+    fewest = min(found.facts.values(), key=lambda facts: len(facts.downsamples))
+    return list(fewest.downsamples)
+
+
+def patch_choices(found: Survey, grid: Grid) -> list[Choice]:
+    """The settings ``patches.*`` of a grid; none for feature files."""
+    if found.kind == "features":
+        return []
+    read = round(found.side / grid.downsample)
+    across = f"about {max(round(read / grid.size), 1)} across the shorter side of {read} px"
+    choices = [
+        Choice(("patches", "size"), grid.size, f"pixels; {across}. Give --object PX for others"),
+        Choice(("patches", "edge"), "fit", "every pixel is looked at, nothing is padded"),
+    ]
+    if grid.stride != grid.size:
+        reason = "patches overlap, so that few objects are cut"
+        choices.insert(1, Choice(("patches", "stride"), grid.stride, reason))
+    if grid.downsample > 1 or found.kind == "slides":
+        choices.append(_resolution(found, grid.downsample))
+    if sorted(found.channels) == [1, 3]:
+        reason = "some files are grey and some are in colour"
+        choices.append(Choice(("patches", "channels"), "rgb", reason))
+    return choices
+
+
+def _resolution(found: Survey, downsample: float) -> Choice:
+    share = "2/3" if downsample == 1.5 else f"1/{downsample:.3g}"
+    reason = f"{share} of the full size, or training would take too long"
+    if downsample == 1:
+        reason = "the full resolution"
+    known = [facts.mpp for facts in found.facts.values() if facts.mpp is not None]
+    if found.kind == "slides" and len(known) == len(found.facts):
+        finest = max(known)  # what all slides have
+        value = float(f"{finest * downsample:.3g}")
+        return Choice(("patches", "mpp"), value, f"micrometres per pixel: {reason}")
+    if found.kind == "slides":
+        level = _levels(found).index(downsample)
+        return Choice(("patches", "level"), level, f"level of the pyramid: {reason}")
+    return Choice(("patches", "scale"), float(f"{1 / downsample:.3g}"), reason)
