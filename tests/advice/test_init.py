@@ -107,6 +107,25 @@ class TestPropose:
         assert values["patches.size"] == 128
         assert values["patches.scale"] == pytest.approx(128 / 600, rel=0.01)
 
+    def test_the_reason_for_a_scale_is_the_object_or_the_time(self) -> None:
+        def reason(result: Proposal) -> str:
+            return next(c.reason for c in result.choices if c.key == ("patches", "scale"))
+
+        values, result = proposal(photo(2000, 1500), object_size=400)
+        assert reason(result).endswith("of the full size, so that objects fit into patches")
+        slow = Cost(0.03, 1e-5, 1e-2, 1e-1, 10**6, 12_288, 10**8)
+        values, result = proposal(photo(16_000, 12_000), object_size=400, cost=slow)
+        assert values["patches.scale"] < 0.2
+        assert reason(result).endswith("or training would take too long")
+
+    @pytest.mark.parametrize(("size", "level", "side"), [(150, 0, 224), (300, 1, 128), (900, 2, 96)])
+    def test_large_objects_on_slides_that_are_read_at_a_level(
+        self, size: int, level: int, side: int
+    ) -> None:
+        slide = FileFacts("slides", 8000, 6000, 3, downsamples=(1.0, 4.0, 16.0))
+        values, _ = proposal(slide, object_size=size)
+        assert (values["patches.level"], values["patches.size"]) == (level, side)
+
     def test_slides_are_read_piece_by_piece_at_a_resolution_that_is_affordable(self) -> None:
         levels = (1.0, 4.0, 16.0)
         slide = FileFacts("slides", 80_000, 60_000, 3, mpp=0.25, downsamples=levels)

@@ -18,11 +18,17 @@ _SLIDE_SIDE = 128  # of a patch of a slide
 
 @dataclass(frozen=True)
 class Grid:
-    """Patch size and stride in pixels as they are read, and full-resolution pixels of one."""
+    """Patch size and stride in pixels as they are read.
+
+    Attributes:
+        downsample: full-resolution pixels of a pixel as it is read.
+        hurried: whether the resolution is lower than objects need, to save time.
+    """
 
     size: int
     stride: int
     downsample: float = 1.0
+    hurried: bool = False
 
     def patches(self, facts: FileFacts) -> int:
         """N of an image, with padded edges."""
@@ -50,30 +56,36 @@ def _all_grids(found: Survey, object_size: int | None) -> Iterator[Grid]:
     if found.kind == "features":
         yield Grid(1, 1)
         return
-    downsample = 1.0
     usual = _SLIDE_SIDE if found.kind == "slides" else found.side / _ACROSS
-    side = 1.5 * object_size if object_size else usual
-    if object_size and side > _SIDES[-1]:
-        downsample, side = side / 128, 128
+    side = 1.5 * object_size if object_size else usual  # in full-resolution pixels
+    needed = side / 128 if object_size and side > _SIDES[-1] else 1.0
+    downsamples = _downsamples(found, needed)
     smallest = 0 if object_size or found.side < 300 else 64
-    size = min((s for s in _SIDES if s >= smallest), key=lambda s: abs(s - side))
+    read = side / downsamples[0]
+    size = min((s for s in _SIDES if s >= smallest), key=lambda s: abs(s - read))
     if found.kind == "images":
-        yield Grid(size, size * 3 // 4, downsample)
-    for factor in _downsamples(found):
-        coarser = downsample * factor
-        if factor > 1 and found.side / coarser < _FEWEST_ACROSS * size:
+        yield Grid(size, size * 3 // 4, downsamples[0])
+    for number, downsample in enumerate(downsamples):
+        if number and found.side / downsample < _FEWEST_ACROSS * size:
             return
-        yield Grid(size, size, coarser)
+        yield Grid(size, size, downsample, hurried=number > 0)
 
 
-def _downsamples(found: Survey) -> list[float]:
-    """Resolutions that all files can be read at, the full one first."""
-    if found.kind == "slides" and any(facts.mpp is None for facts in found.facts.values()):
-        return _levels(found)
-    halves = [float(2**power) for power in range(12)]
-    if found.kind == "slides":
-        return halves
-    return sorted([*halves, *(1.5 * factor for factor in halves)])
+def _downsamples(found: Survey, needed: float) -> list[float]:
+    """Resolutions that all files can be read at, from about the needed one to coarser ones."""
+    if _by_level(found):
+        levels = _levels(found)
+        nearest = min(levels, key=lambda level: abs(math.log(level / needed)))
+        return levels[levels.index(nearest) :]
+    factors = [float(2**power) for power in range(12)]
+    if found.kind == "images":
+        factors = sorted([*factors, *(1.5 * factor for factor in factors)])
+    return [needed * factor for factor in factors]
+
+
+def _by_level(found: Survey) -> bool:
+    """Whether slides must be read at a level, since the size of a pixel is not always known."""
+    return found.kind == "slides" and any(facts.mpp is None for facts in found.facts.values())
 
 
 def _levels(found: Survey) -> list[float]:
@@ -96,24 +108,23 @@ def patch_choices(found: Survey, grid: Grid) -> list[Choice]:
         reason = "patches overlap, so that few objects are cut"
         choices.insert(1, Choice(("patches", "stride"), grid.stride, reason))
     if grid.downsample > 1 or found.kind == "slides":
-        choices.append(_resolution(found, grid.downsample))
+        choices.append(_resolution(found, grid))
     if sorted(found.channels) == [1, 3]:
         reason = "some files are grey and some are in colour"
         choices.append(Choice(("patches", "channels"), "rgb", reason))
     return choices
 
 
-def _resolution(found: Survey, downsample: float) -> Choice:
+def _resolution(found: Survey, grid: Grid) -> Choice:
+    downsample = grid.downsample
     share = "2/3" if downsample == 1.5 else f"1/{downsample:.3g}"
-    reason = f"{share} of the full size, or training would take too long"
-    if downsample == 1:
-        reason = "the full resolution"
-    known = [facts.mpp for facts in found.facts.values() if facts.mpp is not None]
-    if found.kind == "slides" and len(known) == len(found.facts):
-        finest = max(known)  # what all slides have
-        value = float(f"{finest * downsample:.3g}")
-        return Choice(("patches", "mpp"), value, f"micrometres per pixel: {reason}")
-    if found.kind == "slides":
+    need = "or training would take too long" if grid.hurried else "so that objects fit into patches"
+    reason = "the full resolution" if downsample == 1 else f"{share} of the full size, {need}"
+    if _by_level(found):
         level = _levels(found).index(downsample)
         return Choice(("patches", "level"), level, f"level of the pyramid: {reason}")
+    if found.kind == "slides":
+        finest = max(facts.mpp or 0.0 for facts in found.facts.values())  # what all slides have
+        value = float(f"{finest * downsample:.3g}")
+        return Choice(("patches", "mpp"), value, f"micrometres per pixel: {reason}")
     return Choice(("patches", "scale"), float(f"{1 / downsample:.3g}"), reason)
