@@ -107,6 +107,11 @@ class TestPropose:
         assert values["patches.size"] == 128
         assert values["patches.scale"] == pytest.approx(128 / 600, rel=0.01)
 
+    def test_the_reason_for_the_size_says_how_to_change_it(self) -> None:
+        _, result = proposal(photo(2000, 1500))
+        (reason,) = (c.reason for c in result.choices if c.key == ("patches", "size"))
+        assert "if objects are larger or smaller, run init again with --object PX" in reason
+
     def test_the_reason_for_a_scale_is_the_object_or_the_time(self) -> None:
         def reason(result: Proposal) -> str:
             return next(c.reason for c in result.choices if c.key == ("patches", "scale"))

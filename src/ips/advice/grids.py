@@ -100,8 +100,9 @@ def patch_choices(found: Survey, grid: Grid) -> list[Choice]:
         return []
     read = round(found.side / grid.downsample)
     across = f"about {max(round(read / grid.size), 1)} across the shorter side of {read} px"
+    hint = "if objects are larger or smaller, run init again with --object PX"
     choices = [
-        Choice(("patches", "size"), grid.size, f"pixels; {across}. Give --object PX for others"),
+        Choice(("patches", "size"), grid.size, f"px; {across}; {hint}"),
         Choice(("patches", "edge"), "fit", "every pixel is looked at, nothing is padded"),
     ]
     if grid.stride != grid.size:
