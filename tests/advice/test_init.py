@@ -123,7 +123,9 @@ class TestPropose:
         assert values["patches.scale"] < 0.2
         assert reason(result).endswith("or training would take too long")
 
-    @pytest.mark.parametrize(("size", "level", "side"), [(150, 0, 224), (300, 1, 128), (900, 2, 96)])
+    @pytest.mark.parametrize(
+        ("size", "level", "side"), [(150, 0, 224), (300, 1, 128), (900, 2, 96)]
+    )
     def test_large_objects_on_slides_that_are_read_at_a_level(
         self, size: int, level: int, side: int
     ) -> None:
@@ -140,6 +142,26 @@ class TestPropose:
         unknown = FileFacts("slides", 80_000, 60_000, 3, downsamples=levels)
         values, _ = proposal(unknown)
         assert values["patches.level"] == 2
+
+    def test_time_and_memory_are_those_of_the_settings_that_are_given(self) -> None:
+        def facts(*overrides: str) -> str:
+            return proposal(photo(2000, 1500), overrides=overrides)[1].facts[-1]
+
+        assert "4 min in all" in facts("train.epochs=5")
+        assert "48 min in all" in facts("train.epochs=60")
+        assert facts("train.batch=32") != facts("train.batch=4")  # memory
+        values, result = proposal(photo(2000, 1500), overrides=["patches.size=64"])
+        assert (values["patches.size"], values["patches.stride"]) == (64, 48)
+        assert result.facts[1] == "about 1,302 patches per image"
+        assert result.facts[-1] == facts("patches.size=64", "patches.stride=48")
+        assert "patches.scale" not in proposal(photo(2000, 1500), overrides=["patches.mpp=1"])[0]
+
+    def test_a_whole_section_can_be_given(self) -> None:
+        values, _ = proposal(photo(800, 600), overrides=["augment={kind: none}", "augment.blur=0"])
+        assert values["augment"] == {"kind": "none", "blur": 0}
+        assert "augment.kind" not in values
+        tasks = "tasks={y: {kind: multiclass, classes: 2}}"
+        assert proposal(photo(800, 600), overrides=[tasks])[0]["tasks"]["y"]["classes"] == 2
 
     def test_features(self) -> None:
         values, _ = proposal(FileFacts("features", 0, 0, 1024, patches=9000))

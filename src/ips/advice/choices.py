@@ -9,6 +9,7 @@ from typing import Any
 
 from ips.advice.columns import is_multilabel, label_values
 from ips.advice.found import FoundData
+from ips.config_io import override
 from ips.data.labels import similar_labels
 from ips.errors import DataError, shown
 from ips.tasks import LOPSIDED
@@ -43,6 +44,29 @@ def nested(choices: Iterable[Choice]) -> dict[str, Any]:
             place = place.setdefault(section, {})
         place[key] = choice.value
     return values
+
+
+def overridden(choices: Sequence[Choice], settings: Sequence[str]) -> list[Choice]:
+    """The choices with settings of the command line instead of, or after, the chosen ones.
+
+    >>> overridden([Choice(("augment", "kind"), "slides", "stains")], ["augment={kind: none}"])
+    [Choice(key=('augment',), value={'kind': 'none'}, reason='as given with --set')]
+    """
+    values = override(nested(choices), settings)
+    given = dict.fromkeys(tuple(setting.partition("=")[0].split(".")) for setting in settings)
+
+    def replaced(key: tuple[str, ...]) -> bool:
+        """Whether a section that the key is in, or the key itself, is given."""
+        return any(key[:length] in given for length in range(1, len(key) + 1))
+
+    result = [choice for choice in choices if not replaced(choice.key)]
+    for key in given:
+        if not replaced(key[:-1]):
+            value: Any = values
+            for part in key:
+                value = value[part]
+            result.append(Choice(key, value, "as given with --set"))
+    return result
 
 
 def split_counts(data: FoundData) -> dict[str, int]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from statistics import fmean
+from dataclasses import dataclass, replace
+from statistics import fmean, median
 
 from ips.advice.choices import Choice
 from ips.advice.survey import FileFacts, Survey
+from ips.config import PatchesConfig
 
 _SIDES = (32, 64, 96, 128, 160, 192, 224)  # of a patch
 _ACROSS = 12  # patches that the shorter side of an image is divided into
@@ -43,13 +44,33 @@ class Grid:
         return fmean(self.patches(facts) for facts in found.facts.values())
 
 
-def grids(found: Survey, object_size: int | None) -> list[Grid]:
+def grids(found: Survey, object_size: int | None, given: PatchesConfig) -> list[Grid]:
     """Ways to cut the images, all with the same patch size, the one with the most patches first.
 
     Args:
         object_size: usual size in pixels of what matters in an image, if it is known.
+        given: settings of the command line; only those that are set count.
     """
-    return list(_all_grids(found, object_size))
+    return [_as_given(grid, found, given) for grid in _all_grids(found, object_size)]
+
+
+def _as_given(grid: Grid, found: Survey, given: PatchesConfig) -> Grid:
+    """A grid with the size, stride and resolution of the command line."""
+    size, stride, downsample = grid.size, grid.stride, grid.downsample
+    if "size" in given.model_fields_set:
+        size = given.size
+        stride = size * stride // grid.size
+    if "stride" in given.model_fields_set:
+        stride = given.stride or size
+    mpp = 10 / given.magnification if given.magnification else given.mpp
+    if given.scale:
+        downsample = 1 / given.scale
+    elif given.level is not None:
+        levels = _levels(found)
+        downsample = levels[min(given.level, len(levels) - 1)]
+    elif mpp and (known := [facts.mpp for facts in found.facts.values() if facts.mpp]):
+        downsample = mpp / median(known)
+    return replace(grid, size=size, stride=max(stride, 1), downsample=downsample)
 
 
 def _all_grids(found: Survey, object_size: int | None) -> Iterator[Grid]:
@@ -94,8 +115,11 @@ def _levels(found: Survey) -> list[float]:
     return list(fewest.downsamples)
 
 
-def patch_choices(found: Survey, grid: Grid) -> list[Choice]:
-    """The settings ``patches.*`` of a grid; none for feature files."""
+def patch_choices(found: Survey, grid: Grid, given: PatchesConfig) -> list[Choice]:
+    """The settings ``patches.*`` of a grid; none for feature files.
+
+    The resolution is left out if the command line gives it, in whatever way.
+    """
     if found.kind == "features":
         return []
     read = round(found.side / grid.downsample)
@@ -108,7 +132,8 @@ def patch_choices(found: Survey, grid: Grid) -> list[Choice]:
     if grid.stride != grid.size:
         reason = "patches overlap, so that few objects are cut"
         choices.insert(1, Choice(("patches", "stride"), grid.stride, reason))
-    if grid.downsample > 1 or found.kind == "slides":
+    fixed = any((given.level is not None, given.mpp, given.magnification, given.scale))
+    if not fixed and (grid.downsample > 1 or found.kind == "slides"):
         choices.append(_resolution(found, grid))
     if sorted(found.channels) == [1, 3]:
         reason = "some files are grey and some are in colour"

@@ -17,7 +17,7 @@ from ips.advice.found import FoundData, Hints
 from ips.advice.propose import propose
 from ips.advice.survey import Survey, survey
 from ips.advice.write import commented_yaml, table_columns, write_table
-from ips.config_io import override, parse_config
+from ips.config_io import parse_config
 from ips.errors import ConfigError, DataError
 from ips.files import write_text
 from ips.progress import progress_bar
@@ -82,9 +82,9 @@ def write_config(
         minutes=minutes,
         memory=available_bytes(),
         object_size=object_size,
+        overrides=settings,
     )
-    choices = _overridden(proposal.choices, settings)
-    parse_config(nested(choices), source=str(out))
+    parse_config(nested(proposal.choices), source=str(out))
     head = [
         f"For {len(found.facts)} {found.kind} of {place}, by `ips init`. Change any value;",
         "`ips recipes show megapixel-mnist` lists all settings with their help.",
@@ -93,7 +93,7 @@ def write_config(
     ]
     if not own:
         write_table(table, data)
-    write_text(out, commented_yaml(choices, head))
+    write_text(out, commented_yaml(proposal.choices, head))
     return NewConfig(out, None if own else table, [*data.notes, *proposal.facts], proposal.warnings)
 
 
@@ -170,16 +170,3 @@ def _portable(path: Path) -> str:
 def _measure(values: Mapping[str, Any], path: Path) -> Cost:
     """Measure settings on one image, before the table is written."""
     return measure(parse_config(values, source="the proposed config"), path)
-
-
-def _overridden(choices: Sequence[Choice], settings: Sequence[str]) -> list[Choice]:
-    """The choices with settings of the command line instead of, or after, the chosen ones."""
-    given = {tuple(setting.partition("=")[0].split(".")): setting for setting in settings}
-    values: Any = override(nested(choices), settings)
-    result = [choice for choice in choices if choice.key not in given]
-    for key in given:
-        value = values
-        for part in key:
-            value = value[part]
-        result.append(Choice(key, value, "as given with --set"))
-    return result

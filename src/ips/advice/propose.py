@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from ips.advice.choices import Choice, nested, split_counts, task_choices
+from ips.advice.choices import Choice, nested, overridden, split_counts, task_choices
 from ips.advice.cost import Cost
 from ips.advice.found import FoundData
 from ips.advice.grids import Grid, grids, patch_choices
 from ips.advice.survey import Survey
+from ips.config import Config
+from ips.config.section import Section
+from ips.config_io import override, parse_config
 from ips.progress import rough_duration
 
 #: Measures the cost of these settings on a typical image.
@@ -65,6 +68,7 @@ def propose(
     minutes: float,
     memory: int | None,
     object_size: int | None = None,
+    overrides: Sequence[str] = (),
 ) -> Proposal:
     """Choose a config.
 
@@ -76,20 +80,24 @@ def propose(
         minutes: time that the training may take.
         memory: bytes of memory of this machine; None if unknown.
         object_size: usual size in pixels of what matters in an image, if it is known.
+        overrides: settings that are given, such as ``train.epochs=5``; the others suit them.
     """
     tasks, warnings = task_choices(data)
+    given = parse_config(override(nested([*settings, *tasks]), overrides), source="--set")
     counts = split_counts(data)
     encoder = _encoder(found)
     budget = minutes * 60 * _SHARE
-    batch = 4 if counts["train"] < 100 else 8 if counts["train"] < 400 else 16
+    usual = 4 if counts["train"] < 100 else 8 if counts["train"] < 400 else 16
+    batch = _given(given.train, "batch", usual)
     enough = max(_FEWEST_EPOCHS, _FEWEST_STEPS * batch / max(counts["train"], 1))
-    ways = grids(found, object_size)
-    keys = [*settings, *patch_choices(found, ways[0]), *encoder, *tasks]
-    keys.append(Choice(("select", "keep"), _keep(found, ways[0])))
-    cost = measure(nested(keys))  # of a patch, which is the same at any resolution
+    ways = grids(found, object_size, given.patches)
+    keys = [*settings, *patch_choices(found, ways[0], given.patches), *encoder, *tasks]
+    keys.append(Choice(("select", "keep"), _keep(found, ways[0], given)))
+    cost = measure(_measurable(nested(keys), given, overrides))  # the same at any resolution
     plan: _Plan | None = None
-    for grid, every in product(ways, (1, _EVERY)):
-        n, keep = grid.mean_patches(found), _keep(found, grid)
+    rates = (given.select.every,) if _is_given(given.select, "every") else (1, _EVERY)
+    for grid, every in product(ways, rates):
+        n, keep = grid.mean_patches(found), _keep(found, grid, given)
         seconds = cost.epoch_seconds(
             train=counts["train"],
             validation=counts["val"],
@@ -101,9 +109,10 @@ def propose(
         if budget / max(seconds, 1e-6) >= enough:
             break
     assert plan is not None
-    load, batch, peak = _loading(found, plan, batch, memory)
+    load, batch, peak = _loading(found, plan, batch, memory, given)
     useful = _STEPS * (2 if plan.every > 1 else 1) * batch / max(counts["train"], 1)
-    epochs = _epochs(budget / max(plan.seconds, 1e-6), useful)
+    chosen = _epochs(budget / max(plan.seconds, 1e-6), useful)
+    epochs = _given(given.train, "epochs", chosen)
     total = epochs * plan.seconds
     if total > 1.5 * budget:
         remedy = "store features first (`ips slides features`)" * (found.kind == "slides")
@@ -131,7 +140,7 @@ def propose(
     )
     choices = [
         *settings,
-        *patch_choices(found, plan.grid),
+        *patch_choices(found, plan.grid, given.patches),
         *encoder,
         Choice(("select", "keep"), plan.keep, "M: the patches that the model learns from"),
         Choice(("select", "chunk"), max(2 * plan.keep, 64), "I: patches compared at a time"),
@@ -145,7 +154,23 @@ def propose(
         *tasks,
         Choice(("readout",), data.tasks[0], "classifies single patches, for figures"),
     ]
-    return Proposal(choices, facts, warnings)
+    return Proposal(overridden(choices, overrides), facts, warnings)
+
+
+def _is_given(section: Section, name: str) -> bool:
+    return name in section.model_fields_set
+
+
+def _given(section: Section, name: str, chosen: int) -> int:
+    """A setting of the command line, or else the chosen one."""
+    return int(getattr(section, name)) if _is_given(section, name) else chosen
+
+
+def _measurable(
+    values: Mapping[str, Any], given: Config, overrides: Sequence[str]
+) -> Mapping[str, Any]:
+    """The settings to measure; methods without patches count as IPS."""
+    return values if given.method in ("cnn", "dps") else override(values, overrides)
 
 
 def _encoder(found: Survey) -> list[Choice]:
@@ -161,14 +186,18 @@ def _encoder(found: Survey) -> list[Choice]:
     ]
 
 
-def _keep(found: Survey, grid: Grid) -> int:
+def _keep(found: Survey, grid: Grid, given: Config) -> int:
     """M: a twentieth of N as a power of two, or a quarter of the rows of a feature file."""
     n = grid.mean_patches(found)
+    if _is_given(given.select, "keep"):
+        return given.select.keep or math.ceil(n)
     share, least, most = (n / 4, 16, 256) if found.kind == "features" else (n / 20, 8, 32)
     return int(min(max(2 ** round(math.log2(max(share, 1))), least), most))
 
 
-def _loading(found: Survey, plan: _Plan, batch: int, memory: int | None) -> tuple[Choice, int, int]:
+def _loading(
+    found: Survey, plan: _Plan, batch: int, memory: int | None, given: Config
+) -> tuple[Choice, int, int]:
     """What is in memory at a time, the batch size that fits, and the peak of memory."""
     limit = 0.6 * (memory or 4 * _GB)
 
@@ -177,13 +206,14 @@ def _loading(found: Survey, plan: _Plan, batch: int, memory: int | None) -> tupl
         return plan.cost.peak_bytes(batch=images, patches=plan.patches, keep=keep, load=load)
 
     load = "lazy" if found.kind == "slides" or peak("eager", batch) > limit else "eager"
-    while batch > 1 and peak(load, batch) > limit:
+    if _is_given(given.select, "load"):
+        load = given.select.load
+    while batch > 1 and peak(load, batch) > limit and not _is_given(given.train, "batch"):
         batch //= 2
     size = round(plan.patches * plan.cost.patch / _MB)
-    reason = {
-        "eager": f"the patches of a batch fit into memory ({size} MB per image)",
-        "lazy": f"only some patches are in memory at a time (all of an image: {size} MB)",
-    }[load]
+    reason = f"only some patches are in memory at a time (all of an image: {size} MB)"
+    if load == "eager":
+        reason = f"the patches of a batch fit into memory ({size} MB per image)"
     return Choice(("select", "load"), load, reason), batch, peak(load, batch)
 
 
