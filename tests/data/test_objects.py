@@ -52,7 +52,6 @@ def test_an_object_without_an_entry_does_not_matter_for_a_task(tmp_path: Path) -
         ("a.png,one,2,3,4", "left, top, right and bottom are one, 2, 3, 4: give four numbers"),
         ("a.png,1,2,nan,4", "left, top, right and bottom are 1, 2, nan, 4: give four numbers"),
         ("a.png,1,2,,4", "left, top, right and bottom are 1, 2, , 4: give four numbers"),
-        ("c.png,1,2,3,4", "'c.png' is not in the table of images: correct the path"),
     ],
 )
 def test_every_mistake_is_named_with_its_line(tmp_path: Path, line: str, problem: str) -> None:
@@ -64,6 +63,20 @@ def test_every_mistake_is_named_with_its_line(tmp_path: Path, line: str, problem
 
 def test_boxes_of_images_that_are_left_out_are_no_mistake(tmp_path: Path) -> None:
     assert not boxes(tmp_path, "c.png,1,2,3,4", exclude=("c.png",)).errors
+
+
+def test_boxes_of_images_that_the_table_lacks_are_ignored_and_counted(tmp_path: Path) -> None:
+    found = boxes(tmp_path, "a.png,1,2,3,4", "c.png,1,2,3,4", "d.png,one,2,3,4")
+    assert not found.errors
+    (note,) = found.notes
+    assert "2 boxes are ignored" in note
+    assert note.endswith("such as 'c.png' in line 3")
+    assert len(corners(found.regions(tmp_path / "a.png", "limit"))) == 1
+
+
+def test_boxes_without_an_image_of_the_table_are_one_mistake(tmp_path: Path) -> None:
+    (error,) = boxes(tmp_path, "x/a.png,1,2,3,4", "x/b.png,1,2,3,4").errors
+    assert "none of its images, such as 'x/a.png', is in the table of images: write" in str(error)
 
 
 def test_a_missing_column_is_named(tmp_path: Path) -> None:

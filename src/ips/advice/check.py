@@ -120,6 +120,7 @@ def _check_objects(
     if located is None:
         return
     report.add("error", *located.errors)
+    report.add("note", *located.notes)
     counts = []
     for name, file in files.items():
         problems = located.problems(row_of[name].path, file.size)

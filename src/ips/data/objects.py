@@ -67,28 +67,46 @@ class Boxes:
             root: folder that paths are relative to.
             path: name of the column with the files.
             tasks: names of the tasks.
+
+        Boxes of images that the table of images lacks are ignored, unless all of them are.
         """
         columns, lines = read_cells(table, required=[path, *_EDGES])
         self.table = table
         self.errors: list[DataError] = []
+        self.notes: list[str] = []
         self._boxes: dict[Path, list[Box]] = {image: [] for image in images}
         left_out = {root / name for name in exclude}
+        unknown: dict[int, str] = {}
+        matches = False
         for line, cells in lines:
             image = root / cells[path]
             if image in left_out:
                 continue
+            if image not in self._boxes:
+                unknown[line] = shown(cells[path])
+                continue
+            matches = True
             try:
                 edges = _edges([cells[edge] for edge in _EDGES])
-                if image not in self._boxes:
-                    raise ValueError(
-                        f"{shown(cells[path])} is not in the table of images: correct the path, or "
-                        "remove the line"
-                    )
             except ValueError as error:
                 self.errors.append(DataError(f"{table}, line {line}: {error}"))
                 continue
             shown_by = frozenset(task for task in tasks if task not in columns or cells[task])
             self._boxes[image].append(Box(edges, line, shown_by))
+        if unknown and matches:
+            line, name = next(iter(unknown.items()))
+            self.notes.append(
+                f"{table}: {len(unknown)} boxes are ignored, since the table of images lacks their "
+                f"image, such as {name} in line {line}"
+            )
+        elif unknown:
+            name = next(iter(unknown.values()))
+            self.errors.append(
+                DataError(
+                    f"{table}: none of its images, such as {name}, is in the table of images: "
+                    "write the paths as there"
+                )
+            )
 
     def regions(self, image: Path, task: str) -> list[Region] | None:
         return [Region.box(*box.edges) for box in self._boxes[image] if task in box.tasks]
@@ -116,6 +134,7 @@ class AnnotationFolder:
     """
 
     errors: Sequence[DataError] = ()
+    notes: Sequence[str] = ()
 
     def __init__(self, folder: Path, *, origin: Origin) -> None:
         files = sorted(folder.iterdir())

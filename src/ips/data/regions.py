@@ -92,6 +92,10 @@ class Objects(Protocol):
     def errors(self) -> Sequence[DataError]:
         """One error for every mistake that can be seen without the images."""
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """Sentences about what is ignored."""
+
     def regions(self, image: Path, task: str) -> list[Region] | None:
         """The objects of an image that matter for a task; None if they are unknown."""
 
