@@ -60,6 +60,27 @@ class TestTables:
         assert settings is not None
         assert (settings["csv"], settings["objects"]) == (photos, boxes)
 
+    def test_boxes_of_other_images_are_no_objects(self, photos: Path) -> None:
+        rows = ["file,left,top,right,bottom", "8.png,1,2,9,4", "9.png,1,2,9,4"]
+        boxes = write_table(photos.parent / "boxes.csv", rows)
+        data = find(photos)
+        assert data.boxes is None
+        assert data.settings is not None
+        assert "objects" not in data.settings
+        write_table(boxes, [*rows, "1.png,1,2,33,4", "1.png,1,2,3,44", "2.png,1,2,3,4"])
+        data = find(photos)
+        assert data.boxes is not None
+        assert (data.boxes.table, data.boxes.side) == (boxes, 32)
+        assert data.settings is not None
+        assert data.settings["objects"] == boxes
+
+    def test_only_boxes_that_matter_for_the_label_have_a_size(self, photos: Path) -> None:
+        rows = ["file,left,top,right,bottom,state", "1.png,0,0,9,4,ok", "1.png,0,0,60,50,"]
+        write_table(photos.parent / "boxes.csv", rows)
+        boxes = find(photos).boxes
+        assert boxes is not None
+        assert boxes.side == 9
+
     @pytest.mark.parametrize("given", ["folder", "file"])
     def test_unicode_text_of_excel(self, photos: Path, given: str) -> None:
         text = photos.with_suffix(".txt")

@@ -246,6 +246,27 @@ def test_sub_folders_give_a_table_beside_the_config(
     assert "data.yaml exists already" in refused("init", "data")
 
 
+@pytest.mark.parametrize("folders", [False, True])
+def test_boxes_set_the_size_of_patches(tmp_path: Path, folders: bool) -> None:
+    names = [f"{'ok' if number % 2 else 'bad'}/{number}.png" for number in range(12)]
+    for number, name in enumerate(names):
+        draw(tmp_path / name, seed=number, size=(900, 800))
+    rows = [f"{name},{name.partition('/')[0]}" for name in names]
+    if not folders:
+        write_table(tmp_path / "t.csv", ["file,state", *rows])
+    boxes = [f"{name},10,10,110,40" for name in names[:5]]
+    write_table(tmp_path / "boxes.csv", ["file,left,top,right,bottom", *boxes, "x.png,0,0,9,9"])
+    new = api.init(tmp_path, out=tmp_path / "c.yaml")
+    text = new.path.read_text()
+    values = yaml.safe_load(text)
+    assert values["patches"]["size"] == 160
+    assert "for objects of about 100 px, as in boxes.csv; --object PX for others" in text
+    assert ("objects" in values["data"]) != folders
+    assert any("boxes.csv sets the patch size" in note for note in new.notes) == folders
+    by_hand = api.init(tmp_path, out=tmp_path / "d.yaml", object_size=20)
+    assert yaml.safe_load(by_hand.path.read_text())["patches"]["size"] == 32
+
+
 def test_feature_files(tmp_path: Path) -> None:
     for number in range(20):
         store(tmp_path / f"{'tumor' if number % 2 else 'normal'}/{number}.h5", seed=number)

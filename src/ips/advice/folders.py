@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from ips.advice.boxes import find_boxes
 from ips.advice.columns import Ask, are_groups, split_word
 from ips.advice.found import FoundData, FoundRow, Hints, complete_splits
 from ips.advice.listing import FileIndex, is_features
@@ -93,4 +94,7 @@ def _from_folders(folder: Path, *, grouped: bool) -> FoundData:
             "--group none if they need not"
         )
     rows, note = complete_splits(rows)
-    return FoundData(rows=rows, tasks=[LABEL], notes=[*notes, *([note] if note else [])])
+    images = [row.path for row in rows]
+    boxes = find_boxes(folder, images=images, root=folder, path=None, tasks=[LABEL])
+    notes += [note] if note else []
+    return FoundData(rows=rows, tasks=[LABEL], notes=notes, boxes=boxes)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ips.advice.boxes import FoundBoxes
+
 
 @dataclass(frozen=True, kw_only=True)
 class Hints:
@@ -49,6 +51,7 @@ class FoundData:
             written.
         left_out: file and reason of each row of the user's table that is not among ``rows``.
         notes: sentences about what was found and decided.
+        boxes: boxes of objects on the images; None if there are none.
     """
 
     rows: list[FoundRow]
@@ -56,6 +59,7 @@ class FoundData:
     settings: dict[str, object] | None = None
     left_out: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    boxes: FoundBoxes | None = None
 
 
 def complete_splits(rows: list[FoundRow]) -> tuple[list[FoundRow], str | None]:

@@ -115,18 +115,19 @@ def _levels(found: Survey) -> list[float]:
     return list(fewest.downsamples)
 
 
-def patch_choices(found: Survey, grid: Grid, given: PatchesConfig) -> list[Choice]:
+def patch_choices(found: Survey, grid: Grid, given: PatchesConfig, objects: str) -> list[Choice]:
     """The settings ``patches.*`` of a grid; none for feature files.
 
-    The resolution is left out if the command line gives it, in whatever way.
+    Args:
+        given: settings of the command line; the resolution is left out if it is one of them.
+        objects: what is known about the size of objects.
     """
     if found.kind == "features":
         return []
     read = round(found.side / grid.downsample)
     across = f"about {max(round(read / grid.size), 1)} across the shorter side of {read} px"
-    hint = "if objects are larger or smaller, run init again with --object PX"
     choices = [
-        Choice(("patches", "size"), grid.size, f"px; {across}; {hint}"),
+        Choice(("patches", "size"), grid.size, f"px; {across}; {objects}"),
         Choice(("patches", "edge"), "fit", "every pixel is looked at, nothing is padded"),
     ]
     if grid.stride != grid.size:

@@ -74,6 +74,9 @@ def write_config(
     own = data.settings is not None and len(data.left_out) <= _MOST_EXCLUDED
     if not own and table.exists():
         raise ConfigError(f"{table} exists already: remove it, or give another --out")
+    if data.boxes is not None and not own:
+        note = f"{data.boxes.table.name} sets the patch size, but has other paths than {table.name}"
+        data = replace(data, notes=[*data.notes, f"{note}, so attention is not compared with it"])
     proposal = propose(
         data,
         found,

@@ -79,7 +79,8 @@ def propose(
         measure: measures the cost of settings.
         minutes: time that the training may take.
         memory: bytes of memory of this machine; None if unknown.
-        object_size: usual size in pixels of what matters in an image, if it is known.
+        object_size: usual size in pixels of what matters in an image; by default that of the boxes
+            of ``data``, if there are any.
         overrides: settings that are given, such as ``train.epochs=5``; the others suit them.
     """
     tasks, warnings = task_choices(data)
@@ -90,8 +91,9 @@ def propose(
     usual = 4 if counts["train"] < 100 else 8 if counts["train"] < 400 else 16
     batch = _given(given.train, "batch", usual)
     enough = max(_FEWEST_EPOCHS, _FEWEST_STEPS * batch / max(counts["train"], 1))
-    ways = grids(found, object_size, given.patches)
-    keys = [*settings, *patch_choices(found, ways[0], given.patches), *encoder, *tasks]
+    size, objects = _object_size(data, object_size)
+    ways = grids(found, size, given.patches)
+    keys = [*settings, *patch_choices(found, ways[0], given.patches, objects), *encoder, *tasks]
     keys.append(Choice(("select", "keep"), _keep(found, ways[0], given)))
     cost = measure(_measurable(nested(keys), given, overrides))  # the same at any resolution
     plan: _Plan | None = None
@@ -140,7 +142,7 @@ def propose(
     )
     choices = [
         *settings,
-        *patch_choices(found, plan.grid, given.patches),
+        *patch_choices(found, plan.grid, given.patches, objects),
         *encoder,
         Choice(("select", "keep"), plan.keep, "M: the patches that the model learns from"),
         Choice(("select", "chunk"), max(2 * plan.keep, 64), "I: patches compared at a time"),
@@ -171,6 +173,16 @@ def _measurable(
 ) -> Mapping[str, Any]:
     """The settings to measure; methods without patches count as IPS."""
     return values if given.method in ("cnn", "dps") else override(values, overrides)
+
+
+def _object_size(data: FoundData, given: int | None) -> tuple[int | None, str]:
+    """The usual size of objects in pixels, None if it is unknown; and where it comes from."""
+    if given is not None:
+        return given, f"for objects of about {given} px, as given with --object"
+    if data.boxes is None:
+        return None, "if objects are larger or smaller, run init again with --object PX"
+    side, table = data.boxes.side, data.boxes.table.name
+    return side, f"for objects of about {side} px, as in {table}; --object PX for others"
 
 
 def _encoder(found: Survey) -> list[Choice]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ips.advice.boxes import FoundBoxes, find_boxes
 from ips.advice.columns import (
     Ask,
     group_column,
@@ -105,20 +106,25 @@ def from_table(table: Path, hints: Hints, ask: Ask | None) -> FoundData:
         name, reason = next(iter(left_out.items()))
         more = f", and {len(left_out) - 1} more" if len(left_out) > 1 else ""
         notes.append(f"rows of {table.name} that are left out: {name} {reason}{more}")
-    settings = None
+    settings, boxes = None, None
     complete, note = complete_splits(found)
-    if not slides and not names.clam and not note and _is_plain(names, rows, files):
-        cells = {
-            row[names.path]: file for row, file in zip(rows, files, strict=True) if file is not None
-        }
-        if (root := _root(cells)) is not None:
-            settings = _settings(table, root, names, columns)
+    cells = {
+        row[names.path]: file for row, file in zip(rows, files, strict=True) if file is not None
+    }
+    if (root := _root(cells)) is not None:
+        images = [row.path for row in complete]
+        boxes = find_boxes(
+            table.parent, images=images, root=root, path=names.path, tasks=names.labels
+        )
+        if not slides and not names.clam and not note and _is_plain(names, rows, files):
+            settings = _settings(table, root, names, columns, boxes)
     return FoundData(
         rows=complete,
         tasks=names.labels,
         settings=settings,
         left_out=left_out,
         notes=[*notes, *([note] if note else [])],
+        boxes=boxes,
     )
 
 
@@ -237,7 +243,7 @@ def _root(files: Mapping[str, Path]) -> Path | None:
 
 
 def _settings(
-    table: Path, root: Path, names: _Columns, columns: Sequence[str]
+    table: Path, root: Path, names: _Columns, columns: Sequence[str], boxes: FoundBoxes | None
 ) -> dict[str, object]:
     """The settings ``data.*`` of a table that can be read as it is."""
     settings: dict[str, object] = {"csv": table, "path": names.path}
@@ -246,21 +252,9 @@ def _settings(
     known = [c for c in columns if is_group_name(c) and c not in (names.path, *names.labels)]
     if names.group is not None or known:
         settings["group"] = names.group or NO_GROUP
-    if (boxes := _boxes_beside(table, names.path)) is not None:
-        settings["objects"] = boxes
+    if boxes is not None:
+        settings["objects"] = boxes.table
     return settings
-
-
-def _boxes_beside(table: Path, path: str) -> Path | None:
-    """A table of boxes in the folder of a table, with the same column of files."""
-    for other in list_files([table.parent], accept=is_table):
-        try:
-            columns, _ = read_cells(other)
-        except DataError:
-            continue
-        if is_boxes(columns) and path in columns:
-            return other
-    return None
 
 
 def _is_plain(

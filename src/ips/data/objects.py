@@ -108,7 +108,7 @@ class Boxes:
                 )
             )
 
-    def regions(self, image: Path, task: str) -> list[Region] | None:
+    def regions(self, image: Path, task: str) -> list[Region]:
         return [Region.box(*box.edges) for box in self._boxes[image] if task in box.tasks]
 
     def problems(self, image: Path, size: Size | None) -> list[DataError]:
