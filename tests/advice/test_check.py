@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
+import tifffile
 import yaml
 from PIL import Image
 
@@ -19,7 +21,7 @@ from tests.advice.pictures import draw, store, write_table
 from tests.cli.tiny import TINY
 from tests.command import Outcome
 
-CONFIG = {
+CONFIG: dict[str, dict[str, Any]] = {
     "patches": {"size": 16, "edge": "pad"},
     "encoder": {"name": "thin-resnet", "stages": 1, "width": 8},
     "select": {"keep": 3, "chunk": 4, "load": "lazy"},
@@ -155,6 +157,20 @@ def test_channels_bit_depth_and_orientation(data: DataSet) -> None:
     assert not report.errors
 
 
+def test_bands_that_differ_are_an_error_until_they_are_converted(data: DataSet) -> None:
+    bands = np.random.default_rng(0).integers(0, 255, (4, 64, 96), dtype=np.uint8)
+    options: dict[str, Any] = {"photometric": "minisblack", "planarconfig": "separate"}
+    tifffile.imwrite(data.folder / "bands.tif", bands, **options)
+    data.rows[4][0] = "bands.tif"
+    report = api.check(data.write())
+    (error,) = report.errors
+    assert error.startswith("bands.tif: 4 channels, but most files have 3: set patches.channels: r")
+    assert not any("converted" in problem.text for problem in report.problems)
+    report = api.check(data.write(patches=CONFIG["patches"] | {"channels": "rgb"}))
+    assert not report.errors
+    assert found(report, "warning", r"^bands\.tif: 4 channels, most files have 3: they are conver")
+
+
 def test_look_alikes_and_names_of_one_scene_in_two_splits(data: DataSet) -> None:
     for row in data.rows:
         row[2] = ""
@@ -182,7 +198,7 @@ def test_feature_files(data: DataSet) -> None:
     with h5py.File(data.picture(5), "r+") as file:
         file["features"][2, 1] = np.nan
     report = api.check(data.write(encoder={"name": "projector", "dim": 8}))
-    assert found(report, "error", r"^03\.h5: 7 features per patch, but most files have 16: convert")
+    assert found(report, "error", r"^03\.h5: 7 features per patch, but most files have 16: store")
     assert found(report, "error", r"^05\.h5: the features of patch 2 are not finite: extract it")
 
 

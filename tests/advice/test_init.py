@@ -133,6 +133,23 @@ class TestPropose:
         values, _ = proposal(slide, object_size=size)
         assert (values["patches.level"], values["patches.size"]) == (level, side)
 
+    def test_files_that_differ_in_their_channels_become_rgb(self) -> None:
+        paths = [Path(f"{number}.tif") for number in range(40)]
+        rows = [FoundRow(path, {"y": "ab"[n % 2]}) for n, path in enumerate(paths)]
+        facts = dict.fromkeys(paths, photo(800, 600))
+        facts[paths[0]] = FileFacts("images", 800, 600, 4)
+        result = propose(
+            FoundData(rows=rows, tasks=["y"]),
+            Survey(facts, {}),
+            [],
+            lambda _: COST,
+            minutes=30,
+            memory=None,
+        )
+        (choice,) = (c for c in result.choices if c.key == ("patches", "channels"))
+        assert choice.value == "rgb"
+        assert "3 or 4 channels" in choice.reason
+
     def test_slides_are_read_piece_by_piece_at_a_resolution_that_is_affordable(self) -> None:
         levels = (1.0, 4.0, 16.0)
         slide = FileFacts("slides", 80_000, 60_000, 3, mpp=0.25, downsamples=levels)

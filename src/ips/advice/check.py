@@ -236,10 +236,11 @@ def _check_copies(
     ]
     if pairs:
         a, b = pairs[0]
+        more = f", and so do {len(pairs) - 1} more pairs" if len(pairs) > 1 else ""
         report.add(
             "warning",
-            f"{a} ({splits.get(a)}) and {b} ({splits.get(b)}) look the same, like "
-            f"{len(pairs)} pairs in all: if they show the same scene, add a column `group`",
+            f"{a} ({splits.get(a)}) and {b} ({splits.get(b)}) look the same{more}: if they show "
+            "the same scene, add a column `group`",
         )
     grouped = data.group == NO_GROUP or any(row.group for row in rows)
     placed = [name for name in names if name in splits]

@@ -73,22 +73,8 @@ def _look(source: PatchSource) -> npt.NDArray[np.float32]:
 
 def compare(files: Mapping[str, Examined], patches: PatchesConfig, report: Report) -> None:
     """Report what differs between the files: channels, bit depth, orientation and size."""
-    shapes = Counter(file.shape for file in files.values())
-    usual, _ = shapes.most_common(1)[0]
-    other = [name for name, file in files.items() if file.shape != usual]
-    mixed = len(usual) == 3 and {shape[0] for shape in shapes} == {1, 3}
-    if other and not (mixed and patches.channels is None):  # else they become RGB
-        word = "features per patch" if len(usual) == 1 else "channels"
-        report.add(
-            "error",
-            *(
-                f"{name}: {files[name].shape[0]} {word}, but most files have {usual[0]}: convert "
-                "it, or leave it out"
-                for name in other
-            ),
-        )
+    _compare_channels(files, patches, report)
     images = {name: file.facts for name, file in files.items() if file.facts.kind != "features"}
-    _compare_channels(images, report)
     if deep := [name for name, facts in images.items() if facts.bits > 8]:
         report.add(
             "note" if len(deep) == len(images) else "warning",
@@ -113,18 +99,40 @@ def compare(files: Mapping[str, Examined], patches: PatchesConfig, report: Repor
             )
 
 
-def _compare_channels(images: Mapping[str, FileFacts], report: Report) -> None:
-    counts = Counter(facts.channels for facts in images.values())
-    if len(counts) < 2:
-        return
+def _compare_channels(
+    files: Mapping[str, Examined], patches: PatchesConfig, report: Report
+) -> None:
+    """Report files with another number of channels or features than most: converted, or errors."""
+    counts = Counter(file.facts.channels for file in files.values())
     usual, _ = counts.most_common(1)[0]
-    other = [name for name, facts in images.items() if facts.channels != usual]
-    report.add(
-        "warning",
-        f"{listed(other)}: {images[other[0]].channels} channel"
-        f"{'s' * (images[other[0]].channels > 1)}, most files have {usual}: they are converted "
-        "(patches.channels), so check that colour is no sign of the class",
-    )
+    other = [name for name, file in files.items() if file.facts.channels != usual]
+    if not other:
+        return
+    if any(file.facts.kind == "features" for file in files.values()):
+        report.add(
+            "error",
+            *(
+                f"{name}: {files[name].facts.channels} features per patch, but most files have "
+                f"{usual}: store them with the same encoder, or leave it out"
+                for name in other
+            ),
+        )
+    elif patches.channels in ("rgb", "grey") or (not patches.channels and set(counts) == {1, 3}):
+        count = files[other[0]].facts.channels
+        report.add(
+            "warning",
+            f"{listed(other)}: {count} channel{'s' * (count > 1)}, most files have {usual}: they "
+            "are converted (patches.channels), so check that colour does not give away the class",
+        )
+    else:
+        report.add(
+            "error",
+            *(
+                f"{name}: {files[name].facts.channels} channels, but most files have {usual}: set "
+                "patches.channels: rgb to convert all files, or leave it out"
+                for name in other
+            ),
+        )
 
 
 def look_alikes(names: Sequence[str], files: Mapping[str, Examined]) -> list[tuple[str, str]]:

@@ -136,8 +136,11 @@ def patch_choices(found: Survey, grid: Grid, given: PatchesConfig, objects: str)
     fixed = any((given.level is not None, given.mpp, given.magnification, given.scale))
     if not fixed and (grid.downsample > 1 or found.kind == "slides"):
         choices.append(_resolution(found, grid))
-    if sorted(found.channels) == [1, 3]:
-        reason = "some files are grey and some are in colour"
+    if len(found.channels) > 1:
+        counts = " or ".join(map(str, sorted(found.channels)))
+        reason = f"the files have {counts} channels; of more than three, the first three are read"
+        if sorted(found.channels) == [1, 3]:
+            reason = "some files are grey and some are in colour"
         choices.append(Choice(("patches", "channels"), "rgb", reason))
     return choices
 
