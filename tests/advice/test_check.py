@@ -229,6 +229,16 @@ def test_a_guessed_encoding_is_noted(data: DataSet) -> None:
     assert not report.errors
 
 
+def test_a_label_that_the_config_names_is_no_typing_error(data: DataSet) -> None:
+    data.rows[2][1] = "lows"
+    kept = {"grade": {"kind": "multiclass", "classes": 4, "names": ["high", "low", "lows", "rare"]}}
+    report = api.check(data.write(tasks=kept))
+    assert not any("may be meant" in problem.text for problem in report.problems)
+    open_names = {"grade": {"kind": "multiclass", "classes": 4}}
+    report = api.check(data.write(tasks=open_names))
+    assert found(report, "warning", r"label 'lows' may be meant as 'low': correct it, or ignore")
+
+
 def test_data_that_is_drawn(tmp_path: Path) -> None:
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(TINY))

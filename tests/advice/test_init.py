@@ -235,6 +235,21 @@ def test_the_config_uses_the_own_table(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(build_data(config).table) == 29
 
 
+def test_a_rare_label_is_kept_or_the_way_to_keep_it_is_named(tmp_path: Path) -> None:
+    rows = ["path,kind"]
+    for number in range(30):
+        draw(tmp_path / f"{number}.png", seed=number)
+        kind = {0: "type A", 1: "type A", 2: "rnd", 3: "round"}.get(number, "type B")
+        rows.append(f"{number}.png,{'round' if number % 3 == 0 and number > 3 else kind}")
+    new = api.init(write_table(tmp_path / "t.csv", rows), out=tmp_path / "c.yaml")
+    task = yaml.safe_load(new.path.read_text())["tasks"]["kind"]
+    assert task["names"] == ["rnd", "round", "type A", "type B"]
+    write_table(tmp_path / "t.csv", [row.replace("rnd", "rouund") for row in rows])
+    new = api.init(tmp_path / "t.csv", out=tmp_path / "d.yaml")
+    (warning,) = (text for text in new.warnings if "rouund" in text)
+    assert "add it to tasks.kind.names and count it in tasks.kind.classes" in warning
+
+
 def test_the_next_commands_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(4):
         draw(tmp_path / f"my data/{'ok' if number % 2 else 'bad'}/{number}.png", seed=number)

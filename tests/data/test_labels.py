@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ips.config import TaskConfig
-from ips.data.labels import encode_labels
+from ips.data.labels import encode_labels, similar_labels
 from ips.data.table import Row
 from ips.errors import DataError
 from ips.tasks import build_tasks
@@ -100,6 +100,30 @@ def test_several_tasks() -> None:
 def test_wrong_labels_are_refused(cells: list[str], spec: TaskConfig, message: str) -> None:
     with pytest.raises(DataError, match=message):
         encode_labels(rows_of("y", cells), {"y": spec})
+
+
+@pytest.mark.parametrize(
+    ("label", "usual"),
+    [
+        *[("okk", "ok"), ("hgih", "high"), ("defcet", "defect"), ("defect ", "defect")],
+        *[("non-small", "non small"), ("grade_hihg", "grade_high"), ("Ok", "ok")],
+    ],
+)
+def test_a_rare_label_one_letter_off_may_be_a_typing_error(label: str, usual: str) -> None:
+    assert similar_labels({usual: 30, label: 2}) == {label: usual}
+
+
+@pytest.mark.parametrize(
+    ("label", "usual"),
+    [
+        *[("type A", "type B"), ("TypeA", "TypeB"), ("type_a", "type_b"), ("pT1a", "pT1b")],
+        *[("grade I", "grade II"), ("grade iv", "grade vi"), ("stage", "stage I")],
+        *[("grade 1", "grade 2"), ("tumor2", "tumor"), ("vitamin B12", "vitamin B6")],
+        *[("atypical", "typical"), ("abnormal", "normal"), ("female", "male"), ("cat", "car")],
+    ],
+)
+def test_a_rare_label_may_be_a_class_of_its_own(label: str, usual: str) -> None:
+    assert similar_labels({usual: 30, label: 2}) == {}
 
 
 def test_an_unknown_class_name_is_refused() -> None:

@@ -183,7 +183,8 @@ def _check_classes(
     report.facts[f"training images by {name}"] = ", ".join(
         f"{label} {count}" for label, count in counts.most_common(10)
     )
-    typos = similar_labels(counts)
+    similar = similar_labels(counts)
+    typos = {label: similar[label] for label in similar if label not in (task.names or ())}
     for label, meant in typos.items():
         row = next(row for row in rows if row.labels[name] == label)
         report.add(

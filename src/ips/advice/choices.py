@@ -95,9 +95,13 @@ def task_choices(data: FoundData) -> tuple[list[Choice], list[str]]:
         counts = Counter(found)
         typos = similar_labels(counts)
         for label, meant in typos.items():
+            found_as = f"column {task!r}: {shown(label)} ({counts[label]} images)"
+            if label.lower() == meant.lower():
+                warnings.append(f"{found_as} counts as {shown(meant)}")
+                continue
             warnings.append(
-                f"column {task!r}: {shown(label)} ({counts[label]} images) may be meant as "
-                f"{shown(meant)}: correct it, or `ips check` will name its rows"
+                f"{found_as} may be meant as {shown(meant)}: correct it, or, if it is a class of "
+                f"its own, add it to tasks.{task}.names and count it in tasks.{task}.classes"
             )
         names = _ordered([label for label in counts if label not in typos])
         if len(names) < 2:

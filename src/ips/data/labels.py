@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import takewhile
 from pathlib import Path
 
 import torch
@@ -24,7 +25,9 @@ _BINARY_WORDS = (
 
 _TYPOS = 2  # images with the same typing error
 _SEPARATOR, _SPACE = re.compile(r"[;|]"), re.compile(r"\s")
-_DIGITS = re.compile(r"\d")
+_WORD = re.compile(r"[^\W\d_]+")
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_ROMAN = re.compile(r"[ivx]+", re.I)
 
 
 @dataclass(frozen=True)
@@ -229,21 +232,48 @@ def _nearest(label: str, names: Sequence[str]) -> str:
 def similar_labels(counts: Mapping[str, int]) -> dict[str, str]:
     """Labels that may be typing errors, and the far more frequent label that each may mean.
 
-    Labels that differ in upper and lower case, and labels of one or two images that are similar to
-    a frequent one, unless they differ in digits only.
+    Labels that differ in upper and lower case, and labels of one or two images that are one letter
+    off a frequent one, unless they are names of related classes: the first letters differ, or only
+    numbers, single letters or roman numerals do.
 
     >>> similar_labels({"tumor": 40, "tumour": 1, "Normal": 7, "normal": 50, "tumor2": 1})
     {'tumour': 'tumor', 'Normal': 'normal'}
+    >>> similar_labels({"type B": 30, "type A": 2, "typical": 30, "atypical": 1})
+    {}
     """
     typos: dict[str, str] = {}
     for label, count in counts.items():
         same = [o for o, n in counts.items() if n > count and o.lower() == label.lower()]
         usual = [o for o, n in counts.items() if n >= 5 * count and count <= _TYPOS]
-        usual = [o for o in usual if _DIGITS.sub("", o) != _DIGITS.sub("", label)]
+        usual = [o for o in usual if _one_letter_off(label, o) and _stem(label) != _stem(o)]
         near = get_close_matches(label, usual, n=1, cutoff=0.75)
         if same or near:
             typos[label] = (same or near)[0]
     return typos
+
+
+def _one_letter_off(a: str, b: str) -> bool:
+    """Whether a letter, not the first one, is missing, added, wrong or swapped with the next."""
+    start = _shared(a, b)
+    a, b = a[start:], b[start:]
+    end = _shared(a[::-1], b[::-1])
+    a, b = a[: len(a) - end], b[: len(b) - end]
+    return start > 0 and (max(len(a), len(b)) <= 1 or (len(a) == 2 and a == b[::-1]))
+
+
+def _shared(a: str, b: str) -> int:
+    """Number of letters that two texts begin with, both."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+
+
+def _stem(label: str) -> list[str]:
+    """The words of a label without what numbers its classes: 2, II, or a single letter.
+
+    >>> _stem("Grade II"), _stem("pT1b"), _stem("TypeA")
+    (['Grade'], [], ['Type'])
+    """
+    words = _WORD.findall(_CAMEL.sub(" ", label))
+    return [word for word in words if len(word) > 1 and not _ROMAN.fullmatch(word)]
 
 
 def _close(label: str, names: Sequence[str]) -> str | None:
