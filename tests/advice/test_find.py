@@ -60,6 +60,25 @@ class TestTables:
         assert settings is not None
         assert (settings["csv"], settings["objects"]) == (photos, boxes)
 
+    def test_the_columns_that_are_taken_are_named(self, photos: Path) -> None:
+        taken = "photos.csv: files from file, labels from state, groups from patient; no column of "
+        assert find(photos).notes[0] == f"{taken}split"
+        assert find(photos.parent).notes[0] == f"{taken}split"  # all files are in one folder
+
+    def test_a_stray_table_in_a_folder_of_classes(self, tmp_path: Path) -> None:
+        names = [f"{'ok' if number % 2 else 'bad'}/{number}.png" for number in range(8)]
+        for number, name in enumerate(names):
+            draw(tmp_path / name, seed=number)
+        scanners = [f"{name},{'AB'[number // 4]}" for number, name in enumerate(names)]
+        write_table(tmp_path / "metadata.csv", ["filename,scanner", *scanners])
+        data = find(tmp_path)
+        assert set(labels(data)) == {"A", "B"}
+        assert data.notes[0].startswith("metadata.csv: files from filename, labels from scanner")
+        assert data.notes[0].endswith("; give --path none if the sub-folders are the labels")
+        data = find(tmp_path, path="none")
+        assert set(labels(data)) == {"ok", "bad"}
+        assert data.notes[0] == "the sub-folders are the labels"
+
     def test_boxes_of_other_images_are_no_objects(self, photos: Path) -> None:
         rows = ["file,left,top,right,bottom", "8.png,1,2,9,4", "9.png,1,2,9,4"]
         boxes = write_table(photos.parent / "boxes.csv", rows)
@@ -237,7 +256,7 @@ class TestTables:
         table = write_table(tmp_path / "streets.csv", ["file,sign,street,hour", *rows])
         data = find(table, labels=["sign"])
         assert [row.group for row in data.rows][:4] == ["s0", "s0", "s1", "s1"]
-        assert data.notes == [
+        assert data.notes[1:] == [
             "images of one street stay together; give --group none if they need not"
         ]
         assert find(table, labels=["sign"], group="none").rows[0].group is None
@@ -245,7 +264,7 @@ class TestTables:
         write_table(table, ["file,sign,street,hour,trip", *twice])
         data = find(table, labels=["sign"])
         assert data.rows[0].group is None
-        assert "images share street and trip" in data.notes[0]
+        assert "images share street and trip" in data.notes[1]
 
     def test_the_coarser_of_two_group_columns(self, photos: Path) -> None:
         lines = photos.read_text().splitlines()

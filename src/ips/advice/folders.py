@@ -15,6 +15,7 @@ from ips.data.table import NO_GROUP
 from ips.errors import DataError
 
 LABEL = "label"  # the task, if sub-folders are the labels
+NO_TABLE = "none"  # instead of a column of files
 
 
 def find_data(place: Path, hints: Hints, *, ask: Ask | None = None) -> FoundData:
@@ -26,7 +27,7 @@ def find_data(place: Path, hints: Hints, *, ask: Ask | None = None) -> FoundData
     if not place.exists():
         raise DataError(f"{place}: there is no such file or folder: check the path")
     if place.is_dir():
-        table, unreadable = table_in(place, hints)
+        table, unreadable = (None, []) if hints.path == NO_TABLE else table_in(place, hints)
         try:
             data = (
                 from_table(table, replace(hints, images=hints.images or place), ask)
@@ -37,7 +38,10 @@ def find_data(place: Path, hints: Hints, *, ask: Ask | None = None) -> FoundData
             if table is None and unreadable:  # it was probably meant
                 raise unreadable[0] from None
             raise
-        return replace(data, notes=[*data.notes, *(f"ignored {error}" for error in unreadable)])
+        notes = [*data.notes, *(f"ignored {error}" for error in unreadable)]
+        if table is not None and len({row.path.parent for row in data.rows}) > 1:
+            notes[0] += f"; give --path {NO_TABLE} if the sub-folders are the labels"
+        return replace(data, notes=notes)
     if not is_table(place):
         raise DataError(
             f"{place}: expected a folder of images or a CSV: give the folder that it is in, or "

@@ -15,7 +15,7 @@ class Hints:
 
     Attributes:
         labels: label columns.
-        path: column of the files.
+        path: column of the files; none to take sub-folders as labels, whatever tables there are.
         group: column of the patients or other groups; none for no groups.
         images: folder of the files.
         splits: a ``splits_*.csv`` of CLAM.

@@ -92,7 +92,7 @@ def from_table(table: Path, hints: Hints, ask: Ask | None) -> FoundData:
     for name in (names.path, names.group, names.split, *names.labels):
         if name is not None and columns.count(name) > 1:
             raise DataError(f"{table}: two columns are called {name!r}: rename one")
-    notes += names.notes
+    notes = [_taken(table, names), *notes, *names.notes]
     files = [index.find(row[names.path]) for row in rows]
     if (missing := files.count(None)) > len(files) / 2:
         raise DataError(
@@ -126,6 +126,21 @@ def from_table(table: Path, hints: Hints, ask: Ask | None) -> FoundData:
         notes=[*notes, *([note] if note else [])],
         boxes=boxes,
     )
+
+
+def _taken(table: Path, names: _Columns) -> str:
+    """A sentence about which columns are what."""
+    parts = {
+        "files": names.path,
+        "labels": " and ".join(names.labels),
+        "groups": names.group,
+        "split": names.clam.name if names.clam else names.split,
+    }
+    columns = ", ".join(
+        f"{part} from {shown(name, quote=False)}" for part, name in parts.items() if name
+    )
+    lacking = " or ".join(part for part, name in parts.items() if not name)
+    return f"{table.name}: {columns}" + (f"; no column of {lacking}" if lacking else "")
 
 
 def _check_hints(table: Path, columns: Sequence[str], hints: Hints) -> None:

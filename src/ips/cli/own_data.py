@@ -28,7 +28,10 @@ def init(
     label: Annotated[
         list[str] | None, Option(metavar="COLUMN", help="Column of labels; repeatable")
     ] = None,
-    path: Annotated[str | None, Option(metavar="COLUMN", help="Column of files")] = None,
+    path: Annotated[
+        str | None,
+        Option(metavar="COLUMN", help="Column of files, or none to take sub-folders as labels"),
+    ] = None,
     group: Annotated[
         str | None,
         Option(metavar="COLUMN", help="Column of patients or other groups, or none for no groups"),
