@@ -75,7 +75,7 @@ def test_data_without_a_fault(data: DataSet) -> None:
     assert "24 (from 24 to 24)" in outcome.out  # patches
     assert "per epoch" in outcome.out
     assert "GB" in outcome.out
-    assert "nothing stands in the way" in outcome.err
+    assert "no errors; next: ips train" in outcome.err
 
 
 def test_fifteen_faults_are_found_at_once(data: DataSet) -> None:

@@ -267,6 +267,7 @@ def test_sub_folders_give_a_table_beside_the_config(
     outcome = Outcome("init", "data", "--set", "train.epochs=2", "--set", "select.load=lazy")
     assert outcome.code == 0, outcome.err
     assert outcome.out.splitlines() == ["ips check data.yaml", "ips train data.yaml"]
+    assert "wrote data.yaml and data-images.csv; look at data.yaml, then run" in outcome.err
     config = parse_config(yaml.safe_load(Path("data.yaml").read_text()), source="data.yaml")
     assert config.train.epochs == 2
     assert config.select.load == "lazy"

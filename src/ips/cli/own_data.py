@@ -81,8 +81,8 @@ def init(
         print_message(note)
     for warning in new.warnings:
         print_message(f"warning: {warning}")
-    written = f"{new.path} and {new.table}" if new.table else str(new.path)
-    print_message(f"wrote {written}: look at it, then run")
+    beside = f" and {new.table}" if new.table else ""
+    print_message(f"wrote {new.path}{beside}; look at {new.path}, then run")
     for command in ("check", "train"):
         typer.echo(f"ips {command} {shlex.quote(str(new.path))}")
 
@@ -111,4 +111,4 @@ def check(config: Recipe, settings: Settings = None) -> None:
         these = "1 error: correct it" if count == 1 else f"{count} errors: correct them"
         print_message(f"{these} before training")
         raise typer.Exit(1)
-    print_message(f"nothing stands in the way: ips train {shlex.quote(config)}")
+    print_message(f"no errors; next: ips train {shlex.quote(config)}")
