@@ -14,6 +14,7 @@ import yaml
 from PIL import Image
 
 from ips import api
+from ips.advice.cost import Cost
 from ips.advice.examine import Examined, look_alikes
 from ips.advice.problems import Report
 from ips.advice.survey import FileFacts
@@ -237,6 +238,20 @@ def test_a_label_that_the_config_names_is_no_typing_error(data: DataSet) -> None
     open_names = {"grade": {"kind": "multiclass", "classes": 4}}
     report = api.check(data.write(tasks=open_names))
     assert found(report, "warning", r"label 'lows' may be meant as 'low': correct it, or ignore")
+
+
+def test_time_follows_the_mean_image_and_memory_the_largest(
+    data: DataSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cost = Cost(open=0, read=0, score=1, learn=0, saved=0, patch=2**20, model=0)
+    monkeypatch.setattr("ips.advice.check.measure", lambda *_: cost)
+    select = {"keep": 3, "chunk": 4, "load": "eager"}
+    before = api.check(data.write(select=select)).facts
+    draw(data.picture(10), seed=10, size=(960, 640))  # 2,400 patches instead of 24
+    after = api.check(data.write(select=select)).facts
+    assert before["expected time"].startswith("13 min per epoch")  # 32 images of 24 patches
+    assert after["expected time"].startswith("44 min per epoch")  # of 83.4
+    assert (before["expected memory"], after["expected memory"]) == ("0.7 GB", "5.4 GB")
 
 
 def test_data_that_is_drawn(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from PIL import Image
 from rich.progress import Progress
+from torch import Tensor
 
 from ips import api
 from ips.advice.choices import Choice
@@ -21,9 +22,12 @@ from ips.advice.found import FoundData, FoundRow
 from ips.advice.propose import Proposal, propose
 from ips.advice.survey import FileFacts, Survey, survey
 from ips.advice.write import commented_yaml
+from ips.config import PatchesConfig
 from ips.config_io import parse_config
 from ips.errors import ConfigError, DataError
+from ips.patches import PatchSource
 from ips.training import build_data
+from ips.training.data import open_source
 from tests.advice.pictures import draw, store, write_table
 from tests.command import Outcome, refused
 
@@ -359,17 +363,41 @@ def test_documents_are_mostly_white(tmp_path: Path) -> None:
     assert not survey(photos, Progress(disable=True)).documents
 
 
+SMALL: Mapping[str, Any] = {
+    "data": {"kind": "table", "csv": "t.csv"},
+    "patches": {"size": 16},
+    "encoder": {"name": "thin-resnet", "stages": 1, "width": 8},
+    "select": {"keep": 4, "chunk": 4},
+    "aggregate": {"heads": 2},
+    "tasks": {"y": {"kind": "multiclass", "classes": 2}},
+}
+
+
+def test_waiting_for_the_disk_counts_as_time_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]  # which only reading advances, a second per patch and three to open the file
+
+    def open_slowly(path: Path, patches: PatchesConfig) -> PatchSource:
+        source = open_source(path, patches)
+        read = source.read
+
+        def wait(indices: Tensor) -> Tensor:
+            clock[0] += len(indices) + (0 if clock[0] else 3)
+            return read(indices)
+
+        monkeypatch.setattr(source, "read", wait)
+        return source
+
+    monkeypatch.setattr("ips.advice.cost.open_source", open_slowly)
+    monkeypatch.setattr("ips.advice.cost.perf_counter", lambda: clock[0])
+    cost = measure(parse_config(SMALL, source="test"), draw(tmp_path / "a.png", seed=0))
+    assert (cost.read, cost.open) == (1.0, 3.0)
+
+
 def test_the_measured_cost_is_plausible(tmp_path: Path) -> None:
     path = draw(tmp_path / "a.png", seed=0)
-    values: Mapping[str, Any] = {
-        "data": {"kind": "table", "csv": "t.csv"},
-        "patches": {"size": 16},
-        "encoder": {"name": "thin-resnet", "stages": 1, "width": 8},
-        "select": {"keep": 4, "chunk": 4},
-        "aggregate": {"heads": 2},
-        "tasks": {"y": {"kind": "multiclass", "classes": 2}},
-    }
-    cost = measure(parse_config(values, source="test"), path)
+    cost = measure(parse_config(SMALL, source="test"), path)
     assert cost.patch == 3 * 16 * 16
     assert min(cost.score, cost.learn) > 0
     assert cost.saved > cost.patch

@@ -260,7 +260,7 @@ def _add_facts(
     if not files:
         return
     counts = sorted(file.patches for file in files.values())
-    n = median(counts)
+    n, mean = median(counts), fmean(counts)
     report.facts["patches per image"] = f"{n:,.0f} (from {counts[0]:,} to {counts[-1]:,})"
     blank = fmean(file.blank for file in files.values())
     if next(iter(files.values())).look is not None:
@@ -290,17 +290,20 @@ def _add_facts(
     except IPSError as error:
         report.add("error", error)
         return
-    kept = n if keep is None else min(keep, n)
     count = Counter(splits.values())
     seconds = cost.epoch_seconds(
         train=count["train"],
         validation=count["validation"],
-        patches=n,
-        keep=kept,
+        patches=mean,
+        keep=min(keep or mean, mean),
         every=config.select.every,
     )
-    batch, load = config.train.batch, config.select.load
-    peak = cost.peak_bytes(batch=batch, patches=n, keep=kept, load=load)
+    peak = cost.peak_bytes(
+        batch=config.train.batch,
+        patches=counts[-1],
+        keep=min(keep or counts[-1], counts[-1]),
+        load=config.select.load,
+    )
     total = rough_duration(seconds * config.train.epochs)
     report.facts["expected time"] = f"{rough_duration(seconds)} per epoch, {total} in all"
     report.facts["expected memory"] = f"{peak / _GB:.1f} GB"

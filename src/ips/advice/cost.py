@@ -65,7 +65,7 @@ class Cost:
         return train * training + validation * look
 
     def peak_bytes(self, *, batch: int, patches: float, keep: float, load: str) -> int:
-        """Peak memory of a training step."""
+        """Peak memory of a training step, of images with up to ``patches`` patches."""
         held = {"eager": batch * patches, "sequential": patches}.get(load, 2 * _SAMPLE)
         learnt = batch * keep * (self.saved + self.patch)
         return round(_BASE + self.model + held * self.patch + learnt)
@@ -89,16 +89,18 @@ def _measure(config: Config, source: PatchSource) -> Cost:
     net = build_model(config).to("cuda" if torch.cuda.is_available() else "cpu")
     count = min(len(source), _SAMPLE)
     some = torch.linspace(0, len(source) - 1, count).long()
-    first = _seconds(lambda: source.read(some[:1]))
+    start = perf_counter()
+    source.read(some[:1])
+    opened = perf_counter()
     patches = source.read(some)
-    read = _seconds(lambda: source.read(some)) / count
+    read = (perf_counter() - opened) / count  # also waiting for a slow disk
     memory = MemoryPatches(patches, name=source.name)
     net.forward_eval([memory], load="eager")  # folds the encoder
     score = _quickest(lambda: net.forward_eval([memory], load="eager")) / count
     learn, saved = _learn(net, patches[: min(_LEARNT, config.select.keep or _LEARNT)])
     weights = sum(weight.numel() for weight in net.parameters())
     return Cost(
-        open=max(first - read, 0.0),
+        open=max(opened - start - read, 0.0),
         read=read,
         score=score,
         learn=learn,
@@ -151,7 +153,7 @@ def _quickest(run: Callable[[], object]) -> float:
 
 
 def _seconds(run: Callable[[], object]) -> float:
-    """The time of a run; that of the processor, if other programs use it, too."""
+    """The time of a computation; that of the processor, if other programs use it, too."""
     start, busy = perf_counter(), process_time()
     run()
     if torch.cuda.is_available():

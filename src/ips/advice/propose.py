@@ -212,10 +212,11 @@ def _loading(
 ) -> tuple[Choice, int, int]:
     """What is in memory at a time, the batch size that fits, and the peak of memory."""
     limit = 0.6 * (memory or 4 * _GB)
+    largest = max(plan.grid.patches(facts) for facts in found.facts.values())
 
     def peak(load: str, images: int) -> int:
-        keep = min(plan.keep, plan.patches)
-        return plan.cost.peak_bytes(batch=images, patches=plan.patches, keep=keep, load=load)
+        keep = min(plan.keep, largest)
+        return plan.cost.peak_bytes(batch=images, patches=largest, keep=keep, load=load)
 
     load = "lazy" if found.kind == "slides" or peak("eager", batch) > limit else "eager"
     if _is_given(given.select, "load"):
