@@ -19,6 +19,7 @@ from __future__ import annotations
 import errno
 import os
 import reprlib
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -153,6 +154,16 @@ def shown(value: Any, *, quote: bool = True) -> str:
         return _short.repr(value)
     line = _printable(" ".join(value[: 4 * _VALUE].split()))
     return line if len(line) <= 2 * _VALUE else f"{line[: 2 * _VALUE]}..."
+
+
+def listed(names: Sequence[str], *, most: int = 3) -> str:
+    """Names for a sentence.
+
+    >>> listed(["a.png", "b.png", "c.png", "d.png"])
+    'a.png, b.png, c.png and 1 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(shown(name, quote=False) for name in names[:most]) + more
 
 
 def _printable(text: str) -> str:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ips.data.table import NO_GROUP, SPLIT_WORDS, is_group_name
+from ips.data.table import (
+    LABEL_SEPARATOR,
+    NO_GROUP,
+    PATH_NAMES,
+    SPLIT_WORDS,
+    is_group_name,
+    two_groups,
+)
 from ips.errors import DataError, shown
 
 #: Asks a person to choose one of some names; gets the question and the names.
 Ask = Callable[[str, Sequence[str]], str]
 Cells = Mapping[str, str]
 
-_PATHS = ("path", "file", "filename", "file_name", "image", "img", "slide", "slide_id", "image_id")
 _LABELS = ("label", "labels", "class", "target", "category", "diagnosis", "ground_truth", "y")
 _SPLITS = ("split", "set", "subset", "partition", "phase", "dataset")
 
@@ -23,7 +28,6 @@ OTHER_SPLIT_WORDS = {"training": "train", "valid": "val", "dev": "val", "testing
 _FEWEST_GROUPS = 10  # fewer may be cameras or laboratories, which cannot be divided into splits
 _MAX_CLASSES = 50
 _MAX_NUMBERS = 20  # more different numbers are a measurement, such as an age
-_SEPARATOR = re.compile(r"[;|]")
 
 
 def split_word(text: str) -> str | None:
@@ -60,10 +64,7 @@ def group_column(
         if all(_contains(rows, column, other) for other in found):
             return column
     if found:
-        raise DataError(
-            f"{table}: the columns {' and '.join(found)} could both say which images belong "
-            "together: give one with --group"
-        )
+        raise two_groups(table, found, "give one with --group")
     return None
 
 
@@ -93,7 +94,7 @@ def _contains(rows: Sequence[Cells], outer: str, inner: str) -> bool:
 def path_order(column: str) -> int:
     """Rank of a column among those that name files equally well."""
     name = column.lower()
-    return _PATHS.index(name) if name in _PATHS else len(_PATHS)
+    return PATH_NAMES.index(name) if name in PATH_NAMES else len(PATH_NAMES)
 
 
 def label_columns(
@@ -118,7 +119,9 @@ def label_columns(
             raise DataError(f"{table}: --label {column}: {problem}")
     if given:
         return list(given)
-    free = [c for c in dict.fromkeys(columns) if c and c not in taken and c.lower() not in _PATHS]
+    free = [
+        c for c in dict.fromkeys(columns) if c and c not in taken and c.lower() not in PATH_NAMES
+    ]
     free = [column for column in free if not is_group_name(column)]
     found = [column for column in free if _no_label(rows, column) is None]
     named = [column for column in found if column.lower() in _LABELS]
@@ -138,12 +141,12 @@ def label_columns(
 
 def label_values(text: str) -> list[str]:
     """The labels in a cell, several if it has a separator."""
-    return [label.strip() for label in _SEPARATOR.split(text) if label.strip()]
+    return [label.strip() for label in LABEL_SEPARATOR.split(text) if label.strip()]
 
 
 def is_multilabel(cells: Sequence[str]) -> bool:
     """Whether cells have several labels each, separated by ``;`` or ``|``."""
-    return any(_SEPARATOR.search(cell) for cell in cells)
+    return any(LABEL_SEPARATOR.search(cell) for cell in cells)
 
 
 def _no_label(rows: Sequence[Cells], column: str) -> str | None:

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ips.advice.problems import Report, listed
+from ips.advice.problems import Report
 from ips.advice.survey import FileFacts, read_facts
 from ips.config import PatchesConfig
+from ips.errors import listed
 from ips.nn.embedding import blank
 from ips.patches import PatchSource
 from ips.training.data import open_source

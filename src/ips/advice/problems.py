@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
-
-from ips.errors import shown
 
 Weight = Literal["error", "warning", "note"]
 
@@ -59,13 +56,3 @@ class Report:
         """All problems, errors first."""
         weights: list[Weight] = ["error", "warning", "note"]
         return sorted(self.problems, key=lambda problem: weights.index(problem.weight))
-
-
-def listed(names: Sequence[str], *, most: int = 3) -> str:
-    """Names for a sentence.
-
-    >>> listed(["a.png", "b.png", "c.png", "d.png"])
-    'a.png, b.png, c.png and 1 more'
-    """
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(shown(name, quote=False) for name in names[:most]) + more

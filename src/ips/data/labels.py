@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ips.config import TaskConfig
-from ips.data.table import Row
+from ips.data.table import LABEL_SEPARATOR, Row
 from ips.errors import DataError, shown
 
 # Labels of the first and of the second class of a binary task.
@@ -24,7 +24,7 @@ _BINARY_WORDS = (
 )
 
 _TYPOS = 2  # images with the same typing error
-_SEPARATOR, _SPACE = re.compile(r"[;|]"), re.compile(r"\s")
+_SPACE = re.compile(r"\s")
 _WORD = re.compile(r"[^\W\d_]+")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _ROMAN = re.compile(r"[ivx]+", re.I)
@@ -141,7 +141,7 @@ def _split_cells(cells: Sequence[str], spec: TaskConfig) -> list[list[str]]:
         return [[cell] if cell else [] for cell in cells]
     # The few cells of one table may lack the separator of another, but names do not change.
     spaced = any(_SPACE.search(name) for name in spec.names or ())
-    separator = _SEPARATOR if spaced or any(map(_SEPARATOR.search, cells)) else _SPACE
+    separator = LABEL_SEPARATOR if spaced or any(map(LABEL_SEPARATOR.search, cells)) else _SPACE
     split = [separator.split(cell) for cell in cells]
     return [[label.strip() for label in cell if label.strip()] for cell in split]
 

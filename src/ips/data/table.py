@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from ips.data.cells import read_lines
 from ips.data.split import Split, divided_groups
-from ips.errors import DataError, shown
+from ips.errors import DataError, listed, shown
 from ips.files import exists, is_file, split_address, write_text
 
 if TYPE_CHECKING:  # a mistake in a table is reported before torch is imported
@@ -41,8 +41,13 @@ SPLIT_WORDS: dict[str, Split] = {
 NO_GROUP = "none"
 # Columns whose rows belong together, if the config does not name one.
 _GROUPS = re.compile(r"(patient|case|subject|participant|group)([ _-]?id)?", re.I)
-# Usual names of the path column, to suggest one.
-_PATHS = ("file", "filename", "file_name", "filepath", "file_path", "image", "image_path", "slide")
+#: Usual names of the path column, the likeliest first.
+PATH_NAMES = (
+    *("path", "file", "filename", "file_name", "filepath", "file_path"),
+    *("image", "image_path", "img", "slide", "slide_id", "image_id"),
+)
+#: Between several labels in a cell.
+LABEL_SEPARATOR = re.compile(r"[;|]")
 
 
 @dataclass(frozen=True)
@@ -219,11 +224,16 @@ def _group_column(table: Path, columns: Sequence[str]) -> str | None:
     """The column with patients or other groups, by its name; None if there is none."""
     found = [column for column in columns if is_group_name(column)]
     if len(found) > 1:
-        raise DataError(
-            f"{table}: the columns {' and '.join(found)} could both say which images belong "
-            f"together: set data.group to one of them, or to {NO_GROUP}"
-        )
+        raise two_groups(table, found, f"set data.group to one of them, or to {NO_GROUP}")
     return found[0] if found else None
+
+
+def two_groups(table: Path, columns: Sequence[str], remedy: str) -> DataError:
+    """The error about several columns that could all hold the groups."""
+    return DataError(
+        f"{table}: the columns {' and '.join(columns)} could both say which images belong "
+        f"together: {remedy}"
+    )
 
 
 def _group_errors(table: Path, rows: Sequence[Row]) -> list[DataError]:
@@ -235,12 +245,10 @@ def _group_errors(table: Path, rows: Sequence[Row]) -> list[DataError]:
     divided = [str(group) for group in divided_groups(splits)]
     if not divided:
         return []
-    more = f" and {len(divided) - 3} more" if len(divided) > 3 else ""
-    such = shown(", ".join(divided[:3]), quote=False)
     return [
         DataError(
             f"{table}: its split divides {len(divided)} of {len(splits)} patients or groups "
-            f"({such}{more}), so scores would be too good: put all images of one "
+            f"({listed(divided)}), so scores would be too good: put all images of one "
             f"into one split, remove the column for a random split, or set data.group={NO_GROUP}"
         )
     ]
@@ -297,7 +305,7 @@ def _no_path_column(
 ) -> str:
     """`_no_column` with the column whose first cell is a file, or that is called like one."""
     files = [c for c in columns if cells[c] and is_file(split_address(folder / cells[c])[0])]
-    usual = [column for column in columns if column.lower() in _PATHS]
+    usual = [column for column in columns if column.lower() in PATH_NAMES]
     similar = _similar(path, columns)
     guesses = [*files, *([similar] if similar else []), *usual]
     return _no_column(table, path, columns, "data.path", guesses[0] if guesses else None)
