@@ -25,9 +25,9 @@ _BINARY_WORDS = (
 
 _TYPOS = 2  # images with the same typing error
 _SPACE = re.compile(r"\s")
-_WORD = re.compile(r"[^\W\d_]+")
+_WORD = re.compile(r"\d+|[^\W\d_]+")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_ROMAN = re.compile(r"[ivx]+", re.I)
+_NUMBER = re.compile(r"\d+|[ivx]+", re.I)
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ def similar_labels(counts: Mapping[str, int]) -> dict[str, str]:
     for label, count in counts.items():
         same = [o for o, n in counts.items() if n > count and o.lower() == label.lower()]
         usual = [o for o, n in counts.items() if n >= 5 * count and count <= _TYPOS]
-        usual = [o for o in usual if _one_letter_off(label, o) and _stem(label) != _stem(o)]
+        usual = [o for o in usual if _one_letter_off(label, o) and not _related(label, o)]
         near = get_close_matches(label, usual, n=1, cutoff=0.75)
         if same or near:
             typos[label] = (same or near)[0]
@@ -266,14 +266,20 @@ def _shared(a: str, b: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
 
 
-def _stem(label: str) -> list[str]:
-    """The words of a label without what numbers its classes: 2, II, or a single letter.
+def _related(a: str, b: str) -> bool:
+    """Whether labels differ only in what numbers classes: 2, II, or a single letter.
 
-    >>> _stem("Grade II"), _stem("pT1b"), _stem("TypeA")
-    (['Grade'], [], ['Type'])
+    >>> _related("Grade I", "Grade II"), _related("TypeA", "TypeB"), _related("a b", "a-b")
+    (True, True, False)
     """
-    words = _WORD.findall(_CAMEL.sub(" ", label))
-    return [word for word in words if len(word) > 1 and not _ROMAN.fullmatch(word)]
+    (words, numbers), (other_words, other_numbers) = map(_words_and_numbers, (a, b))
+    return words == other_words and numbers != other_numbers
+
+
+def _words_and_numbers(label: str) -> tuple[list[str], list[str]]:
+    parts = _WORD.findall(_CAMEL.sub(" ", label))
+    numbers = [part for part in parts if len(part) == 1 or _NUMBER.fullmatch(part)]
+    return [part for part in parts if part not in numbers], numbers
 
 
 def _close(label: str, names: Sequence[str]) -> str | None:
