@@ -194,15 +194,32 @@ def test_how_often_a_training_starts(
     assert said.count("warning: the training has not begun") == (lead == CHANCE)
 
 
-def test_early_stopping_waits_from_the_new_start_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("patience", "restarts", "losses", "epochs"),
+    [
+        (4, 2, [2.0] * 3 + [1.0] * 7, 3 + 4),
+        (2, 2, [2.0] * 3 + [1.0] * 7, 3 + 2),  # reached in the epoch of the new start
+        (1, 2, [2.0] * 3 + [1.0] * 7, 3 + 1),  # and before it
+        (1, 2, [2.0] * 10, 3 + 3 + 1),
+        (1, 1, [2.0] * 10, 3 + 1),
+        (1, 0, [2.0] * 10, 1 + 1),
+        (3, 2, [1.0] * 10, 1 + 3),
+    ],
+)
+def test_early_stopping_waits_from_the_last_start_on(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    patience: int,
+    restarts: int,
+    losses: list[float],
+    epochs: int,
 ) -> None:
-    lose(monkeypatch, [2.0] * 3 + [1.0] * 7)
+    lose(monkeypatch, losses)
     monkeypatch.setattr(Learner, "validation_scores", lambda self: {"majority": 0.5})
     monkeypatch.setattr(Learner, "validation_loss", lambda self: 1.0)
-    config = long("train.patience=4", "data.validation=3")
+    config = long(f"train.patience={patience}", f"train.restarts={restarts}", "data.validation=3")
     train(config, tmp_path / "run", console=CONSOLE)
-    assert len(metrics(tmp_path / "run")) == 3 + 4
+    assert len(metrics(tmp_path / "run")) == epochs
 
 
 def test_only_methods_that_choose_by_attention_can_be_led(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ Monitor = Literal["score", "loss"]
 class BestEpoch(Callback):
     """Saves the weights of the best epoch; to be called before `LastCheckpoint`.
 
+    `Starting` stops the training if ``stops`` is still true after it has decided about a new start.
+
     Args:
         folder: run folder.
         monitor: ``score`` is the mean validation score of all tasks; of equal scores, that with the
@@ -88,7 +90,6 @@ class BestEpoch(Callback):
             shown = None if math.isnan(score) else score  # JSON has no nan
             facts = {"epoch": self.epoch, "score": shown, "loss": loss}
             write_weights(path, learner.net.state_dict(), config=facts)
-        trainer.should_stop |= self.stops
 
     def _rank(self, score: float, loss: float) -> tuple[float, float]:
         """What epochs are compared by; larger is better."""

@@ -66,7 +66,7 @@ class Starting(Callback):
     Args:
         config: resolved config.
         folder: run folder; its ``start.json`` lists the starts, and the epoch that began.
-        best: the epochs without improvement are counted from each start.
+        best: tells whether to stop early; epochs are counted once no new start can follow.
         say: prints a sentence.
     """
 
@@ -113,13 +113,12 @@ class Starting(Callback):
         self._lowest = min(self._lowest, share)
         self._epochs = trainer.current_epoch + 1
         epochs, first = self._config.train.epochs, self._starts[-1]["epoch"]
-        trained, left = self._epochs - first, epochs - self._epochs
+        trained = self._epochs - first
         if self._begun is None and loss < _BEGUN * chance:
             self._begun = self._epochs
         if self._settled is None and (self._begun or trained >= _LEAD_AT_MOST * (epochs - first)):
             self._settled = self._epochs
-        patience = max(_FEWEST_EPOCHS, math.ceil(_PATIENCE * epochs))
-        if self._lowest >= _STALLED and trained >= patience:
+        if self._lowest >= _STALLED and trained >= self._patience:
             found = (
                 f"the training has not begun: after {trained} epochs its loss is {loss:.3f}, that "
                 f"of a constant answer {chance:.3f}"
@@ -127,18 +126,34 @@ class Starting(Callback):
             if (spread := learner.attention_spread()) is not None:
                 over, of = trainer.strategy.reduce(spread, reduce_op="mean")
                 found += f", and attention is spread over {over:.1f} of {of:.0f} patches"
-            self._stalled(trainer, learner, found, enough_left=left >= patience)
+            self._stalled(trainer, learner, found)
         self._apply(learner)
+        if self._best is not None:
+            if self._may_start_again:
+                self._best.wait_anew()
+            trainer.should_stop |= self._best.stops
         if trainer.is_global_zero:
             values = {"begun": self._begun, "starts": self._starts}
             write_text(self._folder.start, json.dumps(values, indent=2) + "\n")
 
-    def _stalled(
-        self, trainer: L.Trainer, learner: Learner, found: str, *, enough_left: bool
-    ) -> None:
-        number = len(self._starts) - 1
-        if number < min(self._config.train.restarts, len(REMEDIES)) and enough_left:
-            remedy = REMEDIES[number]
+    @property
+    def _patience(self) -> int:
+        """Epochs in which a start has to begin."""
+        return max(_FEWEST_EPOCHS, math.ceil(_PATIENCE * self._config.train.epochs))
+
+    @property
+    def _may_start_again(self) -> bool:
+        """Whether a new start may follow, now or after more epochs."""
+        decided = max(self._epochs, self._starts[-1]["epoch"] + self._patience)
+        return (
+            self._lowest >= _STALLED
+            and len(self._starts) <= self._config.train.restarts
+            and self._config.train.epochs - decided >= self._patience
+        )
+
+    def _stalled(self, trainer: L.Trainer, learner: Learner, found: str) -> None:
+        if self._may_start_again:
+            remedy = REMEDIES[len(self._starts) - 1]
             self._tell(trainer, f"{found}: it starts again with {remedy.words}")
             self._start_again(trainer, learner, remedy)
         elif not self._warned:
