@@ -191,7 +191,8 @@ def test_how_often_a_training_starts(
     begun, found = start(tmp_path / "run")
     assert (begun, len(found)) == (None, starts)
     said = console.file.getvalue()  # type: ignore[attr-defined]
-    assert said.count("warning: the training has not begun") == (lead == CHANCE)
+    assert said.count("warning: the model has not begun to learn") == (lead == CHANCE)
+    assert said.count(": try a train.lr below 0.001, a pretrained encoder") == (lead == CHANCE)
 
 
 @pytest.mark.parametrize(

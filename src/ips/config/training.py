@@ -119,11 +119,14 @@ class TrainConfig(Section):
     )
     start: Literal["patches", "attention"] | None = key(
         None,
-        "What chooses the patches until the training has begun: patches, a classifier of single "
-        "patches, or attention, as in the paper; null for patches with ips, else attention",
+        "How patches are selected until the model has begun to learn: patches, by a classifier of "
+        "single patches, or attention, as in the paper; null for patches with ips, else attention",
     )
     restarts: int = key(
-        2, "How often a training that has not begun may start again, at a lower learning rate", ge=0
+        2,
+        "How often a training may start again, at a lower learning rate, if the model has not begun "
+        "to learn",
+        ge=0,
     )
     seed: int = seed_key(
         "Random seed of weights, dropout, augmentation, and the order of images and patches"

@@ -120,8 +120,8 @@ class Starting(Callback):
             self._settled = self._epochs
         if self._lowest >= _STALLED and trained >= self._patience:
             found = (
-                f"the training has not begun: after {trained} epochs its loss is {loss:.3f}, that "
-                f"of a constant answer {chance:.3f}"
+                f"the model has not begun to learn: after {trained} epochs its loss is {loss:.3f}, "
+                f"that of a constant answer {chance:.3f}"
             )
             if (spread := learner.attention_spread()) is not None:
                 over, of = trainer.strategy.reduce(spread, reduce_op="mean")
@@ -160,7 +160,7 @@ class Starting(Callback):
             self._warned = True
             self._tell(
                 trainer,
-                f"warning: {found}: try a lower train.lr={self._config.train.lr}, a pretrained "
+                f"warning: {found}: try a train.lr below {self._config.train.lr}, a pretrained "
                 "encoder, or more epochs or images",
             )
 
