@@ -63,6 +63,19 @@ def test_a_single_rare_image_does_not_weigh_more_than_ten_others() -> None:
     torch.testing.assert_close(weights[2] / weights[0], torch.tensor(10.0))
 
 
+def test_only_lopsided_questions_with_two_answers_are_weighed_by_default() -> None:
+    tasks = {"grade": GRADE, "tumor": TUMOR, "sign": SIGNS}
+    signs = labelled("sign", [torch.tensor([float(i % 2), float(i < 2)]) for i in range(20)])
+    tumors = labelled("tumor", [torch.tensor(float(i < 2)) for i in range(20)])
+    rows = [a | b | c for a, b, c in zip(signs, tumors, grades(16, 3, 1), strict=True)]
+    every, some = class_weights(rows, tasks), class_weights(rows, tasks, only_lopsided=True)
+    assert torch.equal(some["grade"], torch.ones(1, 3))
+    assert every["grade"][0, 2] > 2
+    assert torch.equal(some["tumor"], every["tumor"])
+    assert some["tumor"][0, 1] == 5
+    torch.testing.assert_close(some["sign"], torch.tensor([[1.0, 1.0], [5 / 9, 5.0]]))
+
+
 def test_an_image_is_drawn_by_its_rarest_label() -> None:
     values = [torch.tensor([1.0, float(i == 0)]) for i in range(8)]
     chances = image_weights(labelled("sign", values), {"sign": SIGNS})

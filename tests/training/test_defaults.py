@@ -89,7 +89,7 @@ def test_methods_of_the_whole_image_are_not_augmented(
 
 def test_lopsided_classes_get_weights(tmp_path: Path) -> None:
     table = photographs(tmp_path, count=30, every=5)
-    assert resolved(table).train.balance == "weights"
+    assert resolved(table).train.balance == "lopsided"
     assert resolved(table, train={"balance": "sampling"}).train.balance == "sampling"
     assert resolved(table, train={"balance": "none"}).train.balance == "none"
 

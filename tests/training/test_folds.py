@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from rich.console import Console
 
 import ips
 from ips import api
@@ -82,6 +84,22 @@ def test_more_folds_than_patients(table: Path) -> None:
     member, _ = fold_configs(config(table), table.parent, folds=7)[0]
     with pytest.raises(DataError, match="6 patients or groups cannot be divided into 7 parts"):
         build_data(member)
+
+
+def test_weights_of_lopsided_classes_are_announced_in_every_fold(
+    table: Path, tmp_path: Path
+) -> None:
+    labels = tmp_path / "labels.csv"
+    rows = [line.split(",") for line in labels.read_text().splitlines()]
+    for row in rows[1:]:
+        row[1] = "high" if row[2] in ("p0", "p8") else "low"
+    labels.write_text("\n".join(",".join(row) for row in rows))
+    text = Console(file=io.StringIO(), width=200)
+    api.train_folds(
+        table, run=tmp_path / "run", folds=2, settings=["data.group=none"], console=text
+    )
+    said = text.file.getvalue()  # type: ignore[attr-defined]
+    assert said.count("of high: rare classes count more in the loss") == 2
 
 
 def test_only_tables_have_folds(tmp_path: Path) -> None:

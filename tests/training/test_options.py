@@ -121,8 +121,8 @@ def test_lopsided_classes_are_weighed_and_that_is_said(tmp_path: Path) -> None:
     train(config_of(table), tmp_path / "run", console=Console(file=shown, width=200))
     words = "images of low, "
     line = next(line for line in shown.getvalue().splitlines() if words in line)
-    assert line.endswith("rare classes count more in the loss (train.balance=weights)")
-    assert read_yaml(tmp_path / "run/config.yaml")["train"]["balance"] == "weights"
+    assert line.endswith("rare classes count more in the loss (train.balance=lopsided)")
+    assert read_yaml(tmp_path / "run/config.yaml")["train"]["balance"] == "lopsided"
     plain = config_of(table, train={"epochs": 2, "batch": 4, "warmup": 0, "balance": "none"})
     shown.truncate(0)
     train(plain, tmp_path / "plain", console=Console(file=shown, width=200))
@@ -150,7 +150,7 @@ def test_a_balanced_and_augmented_run_is_resumed_identically(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = photographs(tmp_path, count=20, every=5)
-    for balance in ("weights", "sampling"):
+    for balance in ("lopsided", "sampling"):
         settings = {"epochs": 3, "batch": 4, "warmup": 0, "balance": balance, "smoothing": 0.1}
         config = config_of(table, train=settings)
         whole = train(config, tmp_path / f"{balance}-whole", console=CONSOLE)

@@ -100,11 +100,11 @@ class TrainConfig(Section):
         None, "Maximum norm of the gradient; null for no limit, or dps.clip", gt=0
     )
     smoothing: float = key(0.0, "Label smoothing, such as 0.1", ge=0, lt=1)
-    balance: Literal["weights", "sampling", "none"] | None = key(
+    balance: Literal["weights", "lopsided", "sampling", "none"] | None = key(
         None,
-        "Balancing of classes in a table: weights in the loss, sampling of rare classes more "
-        "often, or none; null for weights if one of two classes has 3 times the images of the "
-        "other",
+        "Balancing of classes in a table: weights in the loss, lopsided for weights of those tasks "
+        "only in which one of two classes has 3 times the images of the other, sampling of rare "
+        "classes more often, or none; null for lopsided if there is such a task, else none",
     )
     result: Literal["best", "last"] | None = key(
         None,

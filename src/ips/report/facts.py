@@ -49,7 +49,8 @@ def setup(
         f"precision {training.precision}"
     )
     if training.balance not in (None, "none"):
-        schedule += f", classes balanced by {training.balance}"
+        how = "weights" if training.balance == "lopsided" else training.balance
+        schedule += f", classes balanced by {how}"
     if config.augment.kind not in (None, "none"):
         schedule += f", augmented as {config.augment.kind}"
     return {

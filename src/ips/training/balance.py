@@ -27,9 +27,9 @@ def lopsided_classes(labels: Labels, tasks: Mapping[str, Task]) -> str | None:
     for name, task in tasks.items():
         counts = task.answer_counts(_stacked(labels, name))
         for question, row in enumerate(counts.tolist()):
-            present = [count for count in row if count]
-            ratio = max(present) / min(present)
-            if len(present) == 2 and ratio >= LOPSIDED and ratio > worst:
+            ratio = _lopsided_ratio(row)
+            if ratio > worst:
+                present = [count for count in row if count]
                 few, many = row.index(min(present)), row.index(max(present))
                 names = task.class_names
                 if task.kind == "multilabel":
@@ -39,11 +39,16 @@ def lopsided_classes(labels: Labels, tasks: Mapping[str, Task]) -> str | None:
     return words
 
 
-def class_weights(labels: Labels, tasks: Mapping[str, Task]) -> dict[str, Tensor]:
+def class_weights(
+    labels: Labels, tasks: Mapping[str, Task], *, only_lopsided: bool = False
+) -> dict[str, Tensor]:
     """The weight of each answer of each task, in the shape of `Task.answer_counts`.
 
     Weights are inverse to the number of training images, but the largest is at most 10 times the
     smallest. Their mean over the training images is 1, so that the learning rate keeps its meaning.
+
+    Args:
+        only_lopsided: answers to other questions than those of `lopsided_classes` all weigh 1.
     """
     weights = {}
     for name, task in tasks.items():
@@ -52,6 +57,9 @@ def class_weights(labels: Labels, tasks: Mapping[str, Task]) -> dict[str, Tensor
         inverse = inverse.clamp(max=_LARGEST * inverse.amin(dim=1, keepdim=True))
         mean = (inverse * counts).sum(dim=1, keepdim=True) / counts.sum(dim=1, keepdim=True)
         weights[name] = (inverse / mean).float()
+        if only_lopsided:
+            others = [_lopsided_ratio(row) == 0 for row in counts.tolist()]
+            weights[name][others] = 1
     return weights
 
 
@@ -63,6 +71,13 @@ def image_weights(labels: Labels, tasks: Mapping[str, Task]) -> Tensor:
         for name, task in tasks.items()
     ]
     return torch.stack(drawn).mean(dim=0)
+
+
+def _lopsided_ratio(counts: Sequence[float]) -> float:
+    """How lopsided a question with two answers is; 0 if it is not, or has more answers."""
+    present = [count for count in counts if count]
+    ratio = max(present) / min(present)
+    return ratio if len(present) == 2 and ratio >= LOPSIDED else 0
 
 
 def _stacked(labels: Labels, task: str) -> Tensor:

@@ -122,7 +122,7 @@ def _train(config: Config, data: Data) -> TrainConfig:
     return train.model_copy(
         update={
             "lr": train.lr or (_FINE_TUNING if tuned else _FROM_SCRATCH),
-            "balance": train.balance or ("weights" if lopsided else "none"),
+            "balance": train.balance or ("lopsided" if lopsided else "none"),
             "start": train.start or ("patches" if config.method == "ips" else "attention"),
             "result": train.result or ("best" if own and validated else "last"),
         }

@@ -15,6 +15,7 @@ import torch
 from lightning.pytorch.callbacks import LambdaCallback
 from rich.console import Console
 from rich.progress import Progress
+from torch import Tensor
 
 from ips.config import Config, TableConfig
 from ips.config_io import parse_saved_config, read_yaml, write_yaml
@@ -113,7 +114,7 @@ def train(
     with folder.lock():
         started = folder.has_run(resume=resume)
         data = data or build_data(config)
-        given, config = config, resolve(config, data)
+        config = resolve(config, data)
         if started:
             check_started(config, folder, data)
         if folder.model.is_file():
@@ -122,15 +123,12 @@ def train(
         progress = progress or progress_bar(console)
         if not started:
             _check(data, config, progress)
-            if given.train.balance is None and config.train.balance == "weights":
-                _announce_balance(data, config, progress)
+            _announce_balance(data, config, progress)
         torch.manual_seed(config.train.seed)
         net = build_model(config)
         write_yaml(config.model_dump(mode="json"), folder.config)
         record_split(folder.split, data)
-        balanced = config.train.balance == "weights"
-        tasks = build_tasks(config.tasks)
-        weights = class_weights(data.labels["train"], tasks) if balanced else None
+        weights = _class_weights(data, config)
         best = _best_epoch(config, folder)
         starting = Starting(config, folder, best=best, say=partial(_say, progress))
         lead, memory = build_lead(net, config), build_memory(net, config, images=len(data.train))
@@ -268,8 +266,20 @@ def _check(data: Data, config: Config, progress: Progress) -> None:
 
 
 def _announce_balance(data: Data, config: Config, progress: Progress) -> None:
+    """Say that classes are weighed, which is usually the default."""
+    if config.train.balance != "lopsided":
+        return
     found = lopsided_classes(data.labels["train"], build_tasks(config.tasks))
-    _say(progress, f"{found}: rare classes count more in the loss (train.balance=weights)")
+    if found is not None:
+        _say(progress, f"{found}: rare classes count more in the loss (train.balance=lopsided)")
+
+
+def _class_weights(data: Data, config: Config) -> dict[str, Tensor] | None:
+    """The weights of the classes in the loss; None for equal ones."""
+    balance, tasks = config.train.balance, build_tasks(config.tasks)
+    if balance not in ("weights", "lopsided"):
+        return None
+    return class_weights(data.labels["train"], tasks, only_lopsided=balance == "lopsided")
 
 
 def _say(progress: Progress, text: str) -> None:
