@@ -124,8 +124,8 @@ class TrainConfig(Section):
     )
     restarts: int = key(
         2,
-        "How often a training may start again, at a lower learning rate, if the model has not begun "
-        "to learn",
+        "How often a training may start again, at a lower learning rate, if the model has not "
+        "begun to learn",
         ge=0,
     )
     seed: int = seed_key(
