@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -13,6 +13,9 @@ from pydantic import BaseModel, ValidationError
 from ips.config import GATED, METHOD_DEFAULTS, AnyDataConfig, Config, TaskConfig
 from ips.errors import ConfigError, because, shown
 from ips.files import write_text
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 # Limits of a YAML file: bytes, and values with every alias replaced by what it stands for.
 _MAX_BYTES = 2**18
@@ -30,7 +33,17 @@ def parse_config(values: Mapping[str, Any], *, source: str) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(f"{source}: {_sentence(error)}") from error
+        raise ConfigError(f"{source}: {_sentence(error.errors()[0])}") from error
+
+
+def check_keys(values: Mapping[str, Any], *, source: str) -> None:
+    """Raise if ``values`` has an unknown key; the values may be wrong or incomplete."""
+    try:
+        Config.model_validate(values)
+    except ValidationError as error:
+        for problem in error.errors():
+            if problem["type"] == "extra_forbidden":
+                raise ConfigError(f"{source}: {_sentence(problem)}") from error
 
 
 def parse_saved_config(values: Any, *, source: str) -> Config:
@@ -154,8 +167,7 @@ def override(values: Mapping[str, Any], settings: Sequence[str]) -> dict[str, An
     return result
 
 
-def _sentence(error: ValidationError) -> str:
-    first = error.errors()[0]
+def _sentence(first: ErrorDetails) -> str:
     section, field = _locate(first["loc"])
     # pydantic adds the kind of the data set to the path, which is no key
     path = [str(part) for part in first["loc"]]

@@ -37,6 +37,15 @@ CASES: dict[str, tuple[list[str], dict[str, Any], int, str]] = {
     "table": (["train", "config.yaml", "--set", "data.csv=no.csv"], {}, 1, "no such table"),
     "column": (["train", "config.yaml", "--set", "data.path=file"], {}, 1, "no column 'file'"),
     "task": (["train", "config.yaml"], {"tasks": {"x": {}}}, 1, "no column 'x'"),
+    "check, file": (["check", "missing.yaml"], {}, 1, "missing.yaml"),
+    "check, key": (["check", "config.yaml"], {"selct": {}}, 1, "did you mean 'select'?"),
+    "check, column": (["check", "config.yaml"], {"tasks": {"x": {}}}, 1, "no column 'x'"),
+    "init, file": (["init", "missing"], {}, 1, "missing: there is no such file or folder"),
+    "init, kind": (["init", "config.yaml"], {}, 1, "expected a folder of images or a CSV"),
+    "init, out": (["init", "table.csv", "--out", "config.yaml"], {}, 1, "exists already"),
+    "init, column": (["init", "table.csv", "--label", "x"], {}, 1, "--label x: table.csv has no"),
+    "init, key": (["init", "table.csv", "--set", "train.epoch=5"], {}, 1, "mean 'epochs'?"),
+    "init, set": (["init", "table.csv", "--set", "train.epochs"], {}, 1, "expected key=value"),
 }
 
 

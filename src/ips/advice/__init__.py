@@ -2,6 +2,7 @@
 
 `ips init`::
 
+    request.py     mistakes in the command, before any image is opened
     listing.py     the image and feature files below a folder
     folders.py     the images and labels of a folder: its table, or its sub-folders
     tables.py      the images and labels of a table

@@ -9,8 +9,8 @@ from ips.advice.boxes import find_boxes
 from ips.advice.columns import Ask, are_groups, split_word
 from ips.advice.found import FoundData, FoundRow, Hints, complete_splits
 from ips.advice.listing import FileIndex, is_features
+from ips.advice.request import check_place
 from ips.advice.tables import from_table, table_in
-from ips.data.cells import is_table
 from ips.data.table import NO_GROUP
 from ips.errors import DataError
 
@@ -24,8 +24,7 @@ def find_data(place: Path, hints: Hints, *, ask: Ask | None = None) -> FoundData
     Args:
         ask: asks the user to choose where the data leaves it open; without it, that is an error.
     """
-    if not place.exists():
-        raise DataError(f"{place}: there is no such file or folder: check the path")
+    check_place(place)
     if place.is_dir():
         table, unreadable = (None, []) if hints.path == NO_TABLE else table_in(place, hints)
         try:
@@ -42,11 +41,6 @@ def find_data(place: Path, hints: Hints, *, ask: Ask | None = None) -> FoundData
         if table is not None and len({row.path.parent for row in data.rows}) > 1:
             notes[0] += f"; give --path {NO_TABLE} if the sub-folders are the labels"
         return replace(data, notes=notes)
-    if not is_table(place):
-        raise DataError(
-            f"{place}: expected a folder of images or a CSV: give the folder that it is in, or "
-            "save the table as CSV"
-        )
     return from_table(place, hints, ask)
 
 

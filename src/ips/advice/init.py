@@ -15,6 +15,7 @@ from ips.advice.cost import Cost, available_bytes, measure
 from ips.advice.folders import find_data
 from ips.advice.found import FoundData, Hints
 from ips.advice.propose import propose
+from ips.advice.request import config_file
 from ips.advice.survey import Survey, survey
 from ips.advice.write import commented_yaml, table_columns, write_table
 from ips.config_io import parse_config
@@ -64,10 +65,8 @@ def write_config(
         settings: settings that override the chosen ones, such as ``train.epochs=5``.
         ask: asks the user where the data leaves something open.
     """
-    out = out or Path(f"{place.resolve().stem}.yaml")
+    out = config_file(place, out)
     table = out.with_name(f"{out.stem}-images.csv")
-    if out.exists():
-        raise ConfigError(f"{out} exists already: remove it, or give another file with --out")
     data = find_data(place, hints or Hints(), ask=ask)
     found = survey([row.path for row in data.rows], progress_bar(console, transient=True))
     data = _readable(data, found, place)

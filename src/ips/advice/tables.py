@@ -30,10 +30,11 @@ from ips.advice.neighbours import (
     read_clam_splits,
     slide_table,
 )
+from ips.advice.request import check_hints
 from ips.data.cells import encoding_note, is_table
 from ips.data.objects import is_boxes
 from ips.data.table import NO_GROUP, SPLIT_WORDS, is_group_name, read_cells
-from ips.errors import ConfigError, DataError, shown
+from ips.errors import DataError, shown
 from ips.files import list_files
 
 
@@ -82,7 +83,7 @@ def from_table(table: Path, hints: Hints, ask: Ask | None) -> FoundData:
     """Find the images and labels of a CSV."""
     columns, lines = read_cells(table)
     rows = [dict(cells) for _, cells in lines]
-    _check_hints(table, columns, hints)
+    check_hints(table, columns, hints)
     notes = [note] if (note := encoding_note(table)) else []
     if slides := slide_table(table, columns, hints.slides):
         columns, rows = join_slides(table, columns, rows, slides)
@@ -141,14 +142,6 @@ def _taken(table: Path, names: _Columns) -> str:
     )
     lacking = " or ".join(part for part, name in parts.items() if not name)
     return f"{table.name}: {columns}" + (f"; no column of {lacking}" if lacking else "")
-
-
-def _check_hints(table: Path, columns: Sequence[str], hints: Hints) -> None:
-    given = [("--path", hints.path), ("--group", hints.group)]
-    for option, name in [*given, *(("--label", name) for name in hints.labels)]:
-        if name is not None and name != NO_GROUP and name not in columns:
-            known = ", ".join(shown(column, quote=False) for column in columns[:20])
-            raise ConfigError(f"{option} {name}: {table} has no such column, only {known}")
 
 
 def _name_columns(

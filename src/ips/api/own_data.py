@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ips.errors import DataError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -47,7 +49,7 @@ def init(
         ask: asks the user to choose a name where the data leaves it open; by default an error.
     """
     from ips.advice.found import Hints
-    from ips.advice.init import write_config
+    from ips.advice.request import check_request
 
     hints = Hints(
         labels=labels,
@@ -57,9 +59,15 @@ def init(
         splits=None if splits is None else Path(splits),
         slides=None if slide_table is None else Path(slide_table),
     )
+    file = None if out is None else Path(out)
+    check_request(Path(place), out=file, hints=hints, settings=settings)
+
+    # imported now, so that a mistake is reported at once
+    from ips.advice.init import write_config
+
     return write_config(
         Path(place),
-        out=None if out is None else Path(out),
+        out=file,
         hints=hints,
         object_size=object_size,
         minutes=minutes,
@@ -77,12 +85,18 @@ def check(
     Args:
         config: YAML file, or name of a recipe.
     """
-    from ips.advice.check import check_config
-    from ips.config_io import parse_config
+    from ips.advice.problems import Report
+    from ips.api import read_config
     from ips.progress import progress_bar
-    from ips.recipes import read_recipe
 
-    values = read_recipe(str(config), settings=settings)
-    return check_config(
-        parse_config(values, source=str(config)), progress_bar(console, transient=True)
-    )
+    report = Report()
+    try:
+        parsed = read_config(str(config), None, settings)
+    except DataError as error:  # not the table that the config describes
+        report.add("error", error)
+        return report
+
+    # imported now, so that a mistake is reported at once
+    from ips.advice.check import check_config
+
+    return check_config(parsed, progress_bar(console, transient=True))
