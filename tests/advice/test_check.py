@@ -220,6 +220,11 @@ def test_a_table_without_its_columns_is_one_error(data: DataSet) -> None:
     assert "1 error: correct it before training" in outcome.err
 
 
+def test_fewer_epochs_on_the_command_line_shorten_the_warm_up(data: DataSet) -> None:
+    config = data.write(train={"epochs": 9, "batch": 2, "warmup": 3})
+    assert not api.check(config, settings=["train.epochs=2"]).errors
+
+
 def test_a_guessed_encoding_is_noted(data: DataSet) -> None:
     data.rows[0][2] = data.rows[1][2] = "Müller"
     config = data.write()

@@ -68,6 +68,20 @@ def test_files_are_checked_again_if_no_epoch_was_finished(config: Path, tmp_path
     assert again.data.exclude == ["9.png", "gone.png"]  # type: ignore[union-attr]
 
 
+def test_a_resumed_cross_validation_leaves_out_the_same_files(config: Path, tmp_path: Path) -> None:
+    settings = parse_config(read_yaml(config), source="test")
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    first = skip_bad_files(settings, folder, progress_bar(None))
+    fold = RunFolder(folder.path / "fold-1")
+    fold.checkpoint.parent.mkdir(parents=True)
+    fold.checkpoint.touch()
+    write_yaml(first.model_dump(mode="json"), fold.config)
+    save_noise(tmp_path / "2.png", seed=2)  # repaired
+    again = skip_bad_files(settings, folder, progress_bar(None))
+    assert again.data.exclude == ["2.png", "9.png", "gone.png"]  # type: ignore[union-attr]
+
+
 def test_only_files_of_a_table_can_be_left_out(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="only files of a table can be left out"):
         api.train("megapixel-mnist", run=tmp_path / "run", skip_errors=True)

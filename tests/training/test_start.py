@@ -223,6 +223,11 @@ def test_early_stopping_waits_from_the_last_start_on(
     assert len(metrics(tmp_path / "run")) == epochs
 
 
+def test_more_starts_than_fit_into_a_training_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"train\.restarts=3"):
+        tiny("train.restarts=3")
+
+
 def test_only_methods_that_choose_by_attention_can_be_led(tmp_path: Path) -> None:
     def chosen(*settings: str) -> str | None:
         config = tiny(*settings)

@@ -127,6 +127,7 @@ class TrainConfig(Section):
         "How often a training may start again, at a lower learning rate, if the model has not "
         "begun to learn",
         ge=0,
+        le=2,
     )
     seed: int = seed_key(
         "Random seed of weights, dropout, augmentation, and the order of images and patches"

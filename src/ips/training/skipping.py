@@ -16,16 +16,16 @@ from ips.training.folder import RunFolder
 def skip_bad_files(config: Config, folder: RunFolder, progress: Progress) -> Config:
     """A copy of the config whose ``data.exclude`` has all files that cannot be used.
 
-    They are listed in ``skipped.csv`` of the run folder, with the reason. A run that was started
-    already leaves out the same files as before.
+    They are listed in ``skipped.csv`` of the run folder, with the reason. A run or cross-validation
+    that was started already leaves out the same files as before.
     """
     if not isinstance(config.data, TableConfig):
         raise ConfigError(
             f"--skip-errors with data.kind={config.data.kind}: only files of a table can be left "
             "out, so leave out the option"
         )
-    if folder.has_run(resume=True) and folder.config.is_file():
-        saved = parse_saved_config(read_yaml(folder.config), source=str(folder.config)).data
+    if (started := _started(folder)) is not None:
+        saved = parse_saved_config(read_yaml(started.config), source=str(started.config)).data
         return _excluding(config, saved.exclude if isinstance(saved, TableConfig) else [])
     found = bad_files(config, config.data, progress)
     if not found:
@@ -70,6 +70,15 @@ def bad_files(config: Config, data: TableConfig, progress: Progress) -> dict[str
     if len(found) == len(names):
         raise DataError(f"{data.csv}: no file can be used: {next(iter(found.values()))}")
     return found
+
+
+def _started(folder: RunFolder) -> RunFolder | None:
+    """The run that was started in the folder, or in that of one of its folds; None if none was."""
+    folds = sorted(folder.path.glob("*fold-*"))
+    for run in (folder, *map(RunFolder, folds)):
+        if run.has_run(resume=True) and run.config.is_file():
+            return run
+    return None
 
 
 def _excluding(config: Config, names: list[str]) -> Config:
