@@ -103,12 +103,27 @@ def test_equal_images_ignores_slides_inside_one_file(tmp_path: Path) -> None:
     assert equal_images([Path(f"{tmp_path / 'a.h5'}::{name}") for name in "xy"]) == []
 
 
+def test_the_number_of_groups_is_named_if_there_are_several() -> None:
+    names = ["a.png", "b.png", "a_copy.png", "b_copy.png"]
+    both = divided_names(names, ["train", "train", "test", "test"])
+    assert both is not None
+    assert "by their names (2 such groups in all), so" in both
+    one = divided_names(names, ["train", "train", "test", "train"])
+    assert one is not None
+    assert "by their names, so scores may be too good" in one
+
+
 @pytest.mark.parametrize(
     ("names", "first"),
     [
         (["a.png", "b.png", "a_copy.png", "c.png"], "a.png (train) and a_copy.png (test)"),
         (["a_crop1.png", "b.png", "a_crop2.png", "c.png"], "a_crop1.png (train) and a_crop2"),
         (["p1_1.png", "p2_1.png", "p3-1.png", "p1_2.png", "p2_2.png", "p3-2.png"], "p1_1.png"),
+        (["a.jpg", "b.jpg", "a (1).jpg", "c.jpg"], "a.jpg (train) and a (1).jpg (test)"),
+        (["a - Copy (2).jpg", "b.jpg", "a.jpg", "c.jpg"], "a - Copy (2).jpg (train) and a.jpg"),
+        ([f"photo ({i}).jpg" for i in range(1, 9)], None),
+        ([f"{grade}/tile_{i:03}.png" for i in range(4) for grade in ("ok", "bad")], None),
+        (["ok/a_tile1.png", "ok/b.png", "ok/a_tile2.png", "ok/c.png"], "ok/a_tile1.png (train)"),
         (["IMG_001.png", "IMG_002.png", "IMG_003.png", "IMG_004.png"], None),
         (["ok/001.png", "ok/002.png", "bad/001.png", "bad/002.png"], None),
         (["00012.jpg", "00013.jpg", "00014.jpg", "00015.jpg"], None),

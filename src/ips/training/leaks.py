@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 from ips.config import TableConfig
@@ -15,8 +15,9 @@ from ips.training.data import Data
 
 # Endings of names that copies and cut-outs of an image get.
 _COPY = re.compile(
-    r"[ _.-]*(\(\d+\)|copy|augmented|aug|rotated|rot|flipped|flip|crop|tile|patch)[ _-]?\d*[hv]?$"
+    r"[ _.-]*(copy|augmented|aug|rotated|rot|flipped|flip|crop|tile|patch)[ _-]?\d*[hv]?$"
 )
+_NUMBER = re.compile(r"[ _.-]*\(\d+\)$")  # of a copy, or of one of many photographs
 # The counter at the end of a name such as patient07_2 or case-12-b.
 _COUNTER = re.compile(r"[ _.-]+(\d+|[a-z]|left|right)$")
 
@@ -48,12 +49,14 @@ def divided_names(names: Sequence[str], splits: Sequence[Split]) -> str | None:
     for groups in (_copies(names), _series(names)):
         divided = [same for same in groups if len({splits[i] for i in same}) > 1]
         if divided:
-            first = divided[0][0]
+            first, more = divided[0][0], ""
+            if len(divided) > 1:
+                more = f" ({len(divided)} such groups in all)"
             other = next(i for i in divided[0] if splits[i] != splits[first])
             return (
                 f"{_places([first, other], names, splits)} seem to belong together by their "
-                f"names ({len(divided)} such groups in all), so scores may be too good: add a "
-                "column `group` to the table, or set data.group=none if they do not"
+                f"names{more}, so scores may be too good: add a column `group` to the table, or "
+                "set data.group=none if they do not"
             )
     return None
 
@@ -62,13 +65,26 @@ def _copies(names: Sequence[str]) -> list[list[int]]:
     """Names such as a.png and a_copy.png, or b_crop1.png and b_crop2.png."""
     groups: dict[str, list[int]] = {}
     changed: set[str] = set()
-    for i, name in enumerate(names):
-        key = name.rpartition(".")[0].lower()
-        while (shorter := _COPY.sub("", key)) != key and shorter:
+    keys = [name.rpartition(".")[0].lower() for name in names]
+    known = set(keys)
+    for i, key in enumerate(keys):
+        while (shorter := _original(key, known)) is not None:
             key = shorter
             changed.add(key)
         groups.setdefault(key, []).append(i)
     return [same for key, same in groups.items() if key in changed and len(same) > 1]
+
+
+def _original(key: str, known: Set[str]) -> str | None:
+    """The name of the image that a copy or cut-out may come from; None if it is not one.
+
+    A number in brackets is that of a copy only beside the original: "photo (1)" to "photo (120)"
+    are different photographs.
+    """
+    shorter = _COPY.sub("", key)
+    if (numbered := _NUMBER.sub("", key)) != key and (numbered in known or _COPY.search(numbered)):
+        shorter = numbered
+    return shorter if shorter != key and shorter.rpartition("/")[2] else None
 
 
 def _series(names: Sequence[str]) -> list[list[int]]:
