@@ -19,7 +19,7 @@ def test_prints_a_table_or_json_and_draws_figures(home: Path, tmp_path: Path) ->
     outcome = Outcome("predict", home / "run", home / "digits.png", "--figures", tmp_path)
     assert outcome.code == 0
     assert "majority" in outcome.out
-    assert "compared with an even share" in outcome.err
+    assert "in multiples of an even share" in " ".join(outcome.err.split())
     assert [file.name for file in tmp_path.iterdir()] == ["digits-attention.png"]
     outcome = Outcome("predict", home / "run", home / "digits.png", "--json")
     answer = json.loads(outcome.out)[0]

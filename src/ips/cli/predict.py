@@ -247,7 +247,10 @@ def _print_predictions(predictions: list[dict[str, Any]]) -> None:
             print_message(f"{prediction['image']}: attention is nearly uniform")
     places = ["patches", "top patch", "attention"]
     print_table(["image", *predictions[0]["tasks"], *places], rows)
-    print_message("attention: that of the top patch (at x, y), compared with an even share of all")
+    print_message(
+        "top patch: x, y of its corner; attention: that of the top patch, in multiples of an even "
+        "share (1 / number of patches)"
+    )
 
 
 def _cell(

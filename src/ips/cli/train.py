@@ -38,7 +38,9 @@ def train(
     folds: Annotated[
         int | None, Option(min=2, help="Number of folds of a cross-validation")
     ] = None,
-    repeats: Annotated[int, Option(min=1, help="Number of divisions into folds, with --folds")] = 1,
+    repeats: Annotated[
+        int, Option(min=1, help="Repeat the cross-validation this many times, with new folds")
+    ] = 1,
 ) -> None:
     """Train a model, evaluate it on held-out images, and draw its attention maps."""
     if repeats > 1 and folds is None:
