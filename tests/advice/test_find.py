@@ -11,6 +11,8 @@ import pytest
 
 from ips.advice.folders import find_data
 from ips.advice.found import FoundData, Hints
+from ips.advice.write import write_table as write_found
+from ips.data.table import read_table
 from ips.errors import ConfigError, DataError
 from tests.advice.pictures import draw, store, write_table
 
@@ -249,6 +251,14 @@ class TestTables:
         assert data.settings is None
         assert "there is no test image, so those for validation are the test images" in data.notes
 
+    def test_numbers_of_patients_stay_together(self, tmp_path: Path) -> None:
+        for number in range(24):
+            draw(tmp_path / f"{number}.png", seed=number)
+        rows = [f"{number}.png,{number % 2},{number // 2}" for number in range(24)]
+        data = find(write_table(tmp_path / "t.csv", ["file,sign,patient_number", *rows]))
+        assert data.tasks == ["sign"]
+        assert [row.group for row in data.rows][:3] == ["0", "0", "1"]
+
     def test_images_that_share_a_name_stay_together(self, tmp_path: Path) -> None:
         for number in range(24):
             draw(tmp_path / f"{number}.png", seed=number)
@@ -372,6 +382,19 @@ class TestFolders:
         assert {row.path.parent.name == row.group for row in data.rows} == {True}
         assert any("--group none" in note for note in data.notes)
         assert {row.group for row in find(tmp_path, group="none").rows} == {None}
+
+    def test_a_patient_in_the_folders_of_two_splits_is_refused(self, tmp_path: Path) -> None:
+        for number in range(24):
+            split, label = ("train", "test")[number // 20], ("ok", "bad")[number % 2]
+            patient = 0 if number == 23 else number // 2  # also in the folder of training images
+            draw(tmp_path / f"photos/{split}/{label}/p{patient}/{number}.png", seed=number)
+        data = find(tmp_path / "photos")
+        assert {row.path.parent.name == row.group for row in data.rows} == {True}
+        assert any("no split may divide" in note for note in data.notes)
+        write_found(tmp_path / "table.csv", data)
+        with pytest.raises(DataError, match=r"divides 1 of 12 patients or groups \(p0\)"):
+            read_table(tmp_path / "table.csv", tasks=["label"])
+        assert {row.group for row in find(tmp_path / "photos", group="none").rows} == {None}
 
     def test_linked_folders_are_searched_once(self, tmp_path: Path) -> None:
         for number in range(4):

@@ -52,13 +52,24 @@ class TestReadTable:
         (row,) = read_table(table, root=folder, path="slide", tasks=["x", "y"])
         assert row == Row(folder / "a.tif", {"x": "1", "y": ""}, None)
 
-    @pytest.mark.parametrize("column", ["PatientID", "Patient ID", "case-id", "subject_id"])
+    @pytest.mark.parametrize(
+        "column",
+        [
+            *("PatientID", "Patient ID", "case-id", "subject_id", "patient_number", "PatientNr"),
+            *("pid", "MRN", "donor_id", "person_id", "patient name"),
+        ],
+    )
     def test_patients_are_found_by_the_name_of_their_column(
         self, folder: Path, column: str
     ) -> None:
         table = write(folder, f"path,x,{column}\na.tif,1,7\n")
         (row,) = read_table(table, tasks=["x"])
         assert row.group == "7"
+
+    @pytest.mark.parametrize("column", ["person", "mouse", "patient_age", "caseload", "rapid"])
+    def test_other_columns_are_no_patients(self, folder: Path, column: str) -> None:
+        table = write(folder, f"path,x,{column}\na.tif,1,7\n")
+        assert read_table(table, tasks=["x"])[0].group is None
 
     def test_the_column_of_files_is_no_group(self, folder: Path) -> None:
         table = write(folder, "case,x,patient\na.tif,1,7\n")

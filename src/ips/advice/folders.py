@@ -67,7 +67,7 @@ def _from_folders(folder: Path, *, grouped: bool) -> FoundData:
     divided = None not in words or ("train" in words and len(words - {None}) > 1)
     depth = 1 if divided else 0
     inner = [parts[depth + 1] for parts in above if len(parts) > depth + 1]
-    grouped = grouped and not divided and are_groups(inner)
+    grouped = grouped and are_groups(inner)
     rows = [
         FoundRow(
             path,
@@ -87,9 +87,10 @@ def _from_folders(folder: Path, *, grouped: bool) -> FoundData:
     if len(rows) < len(files):
         notes.append(f"{len(files) - len(rows)} images are in no sub-folder, and are left out")
     if grouped:
+        kept = "are groups that no split may divide" if divided else "keep their images together"
         notes.append(
-            f"images of one folder inside those, such as {inner[0]}, stay together; give "
-            "--group none if they need not"
+            f"the folders inside those, such as {inner[0]}, {kept}; give --group none if they "
+            "need not"
         )
     rows, note = complete_splits(rows)
     images = [row.path for row in rows]

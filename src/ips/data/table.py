@@ -40,7 +40,12 @@ SPLIT_WORDS: dict[str, Split] = {
 
 NO_GROUP = "none"
 # Columns whose rows belong together, if the config does not name one.
-_GROUPS = re.compile(r"(patient|case|subject|participant|group)([ _-]?id)?", re.I)
+_NUMBER = "[ _-]?(id|no|nr|num|number|code|name)"
+_GROUPS = re.compile(
+    f"(patient|case|subject|participant|donor|group)({_NUMBER})?"
+    f"|(person|animal|mouse){_NUMBER}|pid|mrn",
+    re.I,
+)
 #: Usual names of the path column, the likeliest first.
 PATH_NAMES = (
     *("path", "file", "filename", "file_name", "filepath", "file_path"),
@@ -214,7 +219,7 @@ def _find_columns(
 def is_group_name(column: str) -> bool:
     """Whether a column holds patients or other groups, by its name.
 
-    >>> is_group_name("PatientID"), is_group_name("case_id"), is_group_name("patient age")
+    >>> is_group_name("PatientID"), is_group_name("case_no"), is_group_name("patient age")
     (True, True, False)
     """
     return _GROUPS.fullmatch(column) is not None
