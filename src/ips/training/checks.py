@@ -13,7 +13,7 @@ from rich.progress import Progress
 from torch import Tensor
 
 from ips.data.split import Split
-from ips.errors import DataError, IPSError
+from ips.errors import DataError, IPSError, listed
 from ips.patches import PatchSource
 from ips.tasks import Task
 from ips.training.data import Data, DataSet
@@ -44,8 +44,8 @@ def missing_classes(
             absent = [c for c, there in zip(task.class_names, some, strict=True) if not there]
             if absent:
                 warnings.append(
-                    f"task {name!r}: no {split} image has the class {_listed(absent)}: add some, "
-                    "or change the split"
+                    f"task {name!r}: no {split} image has the class {listed(absent, most=5)}: add "
+                    "some, or change the split"
                 )
     return warnings
 
@@ -116,10 +116,6 @@ def _summary(bad: list[IPSError], count: int) -> str:
         return str(bad[0])
     more = f"; and {len(bad) - 2} more" if len(bad) > 2 else ""
     return f"{len(bad)} of {count} files cannot be used: {bad[0]}; {bad[1]}{more}"
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _size(shape: tuple[int, ...]) -> str:
