@@ -31,6 +31,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -125,16 +126,20 @@ def crossed_out(draw: ImageDraw.ImageDraw, rng: np.random.Generator, place: Plac
 
 def slides(folder: Path, count: int, seed: int) -> None:
     """Draw slides and a table that gives three of them to each patient."""
-    write_tissue_slides(folder / "drawn", count=count, side=2048, seed=seed, clusters=(3, 6))
-    with (folder / "drawn" / "slides.csv").open(newline="") as file:
-        drawn = list(csv.DictReader(file))
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder) as place:
+        all_files = Path(place) / "drawn"
+        write_tissue_slides(all_files, count=count, side=2048, seed=seed, clusters=(3, 6))
+        with (all_files / "slides.csv").open(newline="") as file:
+            drawn = list(csv.DictReader(file))
+        (all_files / "slides").rename(folder / "slides")  # without masks and truth
     rows = []
     for tumor in "01":
         same = [row["path"] for row in drawn if row["tumor"] == tumor]
         for number, path in enumerate(same):
             patient = f"P{tumor}{number // 3:02d}"
             finding = "tumor" if tumor == "1" else "normal"
-            rows.append({"slide": f"drawn/{path}", "patient": patient, "finding": finding})
+            rows.append({"slide": path, "patient": patient, "finding": finding})
     write_table(folder / "biopsies.csv", rows)
 
 

@@ -78,8 +78,12 @@ def test_documents_are_in_a_folder_for_each_label(run: Run, tmp_path: Path) -> N
 def test_every_patient_has_up_to_three_slides(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    truth: dict[str, bool] = {}
+
     def draw_small(folder: Path, *, side: int, **options: Any) -> None:
         write_tissue_slides(folder, side=SMALLEST_SIDE, **options)
+        for path in (folder / "truth").iterdir():
+            truth[path.stem] = bool(load_clusters(path))
 
     monkeypatch.setattr(own_images, "write_tissue_slides", draw_small)
     run(own_images, "slides", tmp_path, "--count", 8)
@@ -93,8 +97,8 @@ def test_every_patient_has_up_to_three_slides(
     for row in table:
         with open_image(tmp_path / row["slide"]) as slide:
             assert slide.mpp == pytest.approx((0.5, 0.5))
-        clusters = load_clusters(tmp_path / "drawn/truth" / f"{Path(row['slide']).stem}.geojson")
-        assert bool(clusters) == (row["finding"] == "tumor")
+        assert truth[Path(row["slide"]).stem] == (row["finding"] == "tumor")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["biopsies.csv", "slides"]
 
 
 def test_photographs_are_stored_in_several_ways(run: Run, tmp_path: Path, gtsdb: Path) -> None:
