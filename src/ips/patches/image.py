@@ -34,7 +34,8 @@ class Grid:
 
     Patches are numbered row by row from the top left. ``drop`` keeps only patches inside the image;
     ``pad`` adds a last row and column so that every pixel is covered; ``fit`` adds them too, moved
-    back so that they end with the image.
+    back so that they end with the image. ``shift`` moves all patches along x and y, but none over
+    an edge of the image that it did not cross before.
 
     >>> Grid(1500, 1500, patch=50, stride=25).shape  # the paper's N = 3,481
     (59, 59)
@@ -49,6 +50,7 @@ class Grid:
     patch: int
     stride: int
     edge: Edge = "drop"
+    shift: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         if not (1 <= self.patch <= _MAX_SIDE and 1 <= self.stride <= _MAX_SIDE):
@@ -86,11 +88,14 @@ class Grid:
     @cached_property
     def lines(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Left edges of the columns and upper edges of the rows."""
-        return self._line(self.width), self._line(self.height)
+        x, y = self.shift
+        return self._line(self.width, x), self._line(self.height, y)
 
-    def _line(self, side: int) -> npt.NDArray[np.int64]:
-        line = np.arange(self._count(side), dtype=np.int64) * self.stride
-        return np.minimum(line, max(side - self.patch, 0)) if self.edge == "fit" else line
+    def _line(self, side: int, shift: int) -> npt.NDArray[np.int64]:
+        line, inside = np.arange(self._count(side), dtype=np.int64) * self.stride, side - self.patch
+        if self.edge == "fit":
+            line = np.minimum(line, max(inside, 0))
+        return np.clip(line + shift, 0, max(int(line[-1]), inside)) if shift else line
 
     @cached_property
     def coords(self) -> npt.NDArray[np.int64]:

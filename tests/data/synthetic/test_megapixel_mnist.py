@@ -309,3 +309,16 @@ def test_idx_files_need_every_class(tmp_path: Path) -> None:
         (tmp_path / f"{stem}-images-idx3-ubyte").write_bytes(header + bytes(20 * 784))
     with pytest.raises(DataError, match="no digit 9 among the 20 train digits"):
         MegapixelMNIST(side=112, digits=tmp_path)
+
+
+@pytest.mark.parametrize("shift", [(0.3, -0.2), (-0.5, 0.5)])
+def test_the_grid_of_an_image_can_be_shifted(
+    scenes: MegapixelMNIST, shift: tuple[float, float]
+) -> None:
+    scene, _ = scenes[3]
+    moved = scene.shifted(shift)
+    step = np.array(shift) * 50
+    assert np.array_equal(moved.coords, np.clip(scene.coords + step, 0, 250))
+    picture, patches = scene.dense(), pickle.loads(pickle.dumps(moved)).read(range(len(moved)))
+    for (x, y), patch in zip(moved.coords.tolist(), patches[:, 0].numpy(), strict=True):
+        assert np.array_equal(patch, picture[y : y + 50, x : x + 50])

@@ -57,6 +57,11 @@ class ScenePatches(PatchSource):
             ),
         )
 
+    def shifted(self, shift: tuple[float, float]) -> ScenePatches:
+        x, y = (round(part * self.grid.stride) for part in shift)
+        grid = dataclasses.replace(self.grid, shift=(x, y))
+        return ScenePatches(self.cells, places=self.places, grid=grid, name=self.name)
+
     def __len__(self) -> int:
         return len(self.grid)
 
