@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
-from ips.errors import ConfigError, IPSError
+from ips.errors import ConfigError, IPSError, listed
 from ips.locks import started_together
 from ips.training.callbacks import (
     Bar,
@@ -36,7 +36,6 @@ from ips.training.callbacks import (
 from ips.training.checkpoint import CheckpointFiles
 from ips.training.folder import RunFolder
 
-_LISTED = 8  # names in an error message
 _NOT_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementation")
 
 Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
@@ -90,9 +89,8 @@ class BaseLearner(L.LightningModule, ABC):
             raise self._diverged("the gradient became infinite or not a number")
 
     def _diverged(self, problem: str) -> IPSError:
-        return IPSError(
-            f"{problem} in step {self.global_step}, with {listed(self._images)}: {self.hint}"
-        )
+        images = listed(self._images, most=8)
+        return IPSError(f"{problem} in step {self.global_step}, with {images}: {self.hint}")
 
     @staticmethod
     def scheduled(optimizer: Optimizer, factor: Callable[[int], float]) -> dict[str, Any]:
@@ -102,16 +100,6 @@ class BaseLearner(L.LightningModule, ABC):
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},
         }
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names for an error message.
-
-    >>> listed(["a.png", "b.png"])
-    'a.png, b.png'
-    """
-    more = len(names) - _LISTED
-    return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def fit(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ips.config import Config
-from ips.errors import IPSError
+from ips.errors import IPSError, listed
 from ips.models import Net, Output, ScoreTable, Selected, SelectingNet
 from ips.nn import PatchLead
 from ips.patches import PatchSource
@@ -21,7 +21,7 @@ from ips.predictions import PredictionCollector
 from ips.selection import Selection
 from ips.tasks import build_tasks
 from ips.training.batches import Batch
-from ips.training.harness import BaseLearner, listed
+from ips.training.harness import BaseLearner
 from ips.training.localiser import Localiser
 from ips.training.losses import constant_loss, mean_loss, total_loss
 from ips.training.memory import ChosenPatches
@@ -280,8 +280,8 @@ class Learner(BaseLearner):
         if not all(good):
             images = [source.name for source, ok in zip(sources, good, strict=True) if not ok]
             raise IPSError(
-                f"the prediction is infinite or not a number for {listed(images)}: look for broken "
-                "images or features"
+                f"the prediction is infinite or not a number for {listed(images, most=8)}: look "
+                "for broken images or features"
             )
         self._update(metrics, output, labels)
         return output, selection
