@@ -1,4 +1,4 @@
-"""Small data sets of pictures and tables, for tests of `ips init` and `ips check`."""
+"""Small data sets of pictures and tables, and what is found in them, for tests of advice."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 from PIL import Image
+
+from ips.advice.cost import Cost
+from ips.advice.folders import find_data
+from ips.advice.found import FoundData, Hints
+
+COST = Cost(open=0.03, read=1e-5, score=1e-3, learn=1e-2, saved=10**6, patch=12_288, model=10**8)
 
 
 def draw(path: Path, *, seed: int, size: tuple[int, int] = (96, 64), mode: str = "RGB") -> Path:
@@ -35,3 +41,14 @@ def write_table(path: Path, rows: Sequence[str]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(rows) + "\n")
     return path
+
+
+def find(place: Path, **hints: object) -> FoundData:
+    return find_data(place, Hints(**hints))  # type: ignore[arg-type]
+
+
+def labels(data: FoundData) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for row in data.rows:
+        found.setdefault(next(iter(row.labels.values())), []).append(row.path.name)
+    return found
