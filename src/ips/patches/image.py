@@ -6,7 +6,7 @@ Letters: N patches of an image, C channels, k requested patches.
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Literal
 
@@ -85,6 +85,11 @@ class Grid:
         rows, columns = self.shape
         return rows * columns
 
+    def shifted(self, shift: tuple[float, float]) -> Grid:
+        """The same patches, moved along x and y by a fraction of the stride."""
+        x, y = (round(part * self.stride) for part in shift)
+        return replace(self, shift=(x, y))
+
     @cached_property
     def lines(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Left edges of the columns and upper edges of the rows."""
@@ -131,7 +136,6 @@ class ImagePatches(PatchSource):
         self.channels = channels
         self.patch_size = patch_size
         self.downsample = downsample
-        left, top, *_ = image.bounds
         if not 2.0**-10 <= downsample <= 2.0**20:
             raise PatchError(
                 f"{image.name}: {downsample:g} level-0 pixels per pixel of a patch are not a "
@@ -143,8 +147,7 @@ class ImagePatches(PatchSource):
             self.grid = Grid(width, height, patch=patch_size, stride=stride, edge=edge)
         except PatchError as error:
             raise PatchError(f"{image.name}: {error}") from None
-        corners = np.rint(self.grid.coords * downsample).astype(np.int64)  # (N, 2)
-        self.coords = corners + np.array([left, top], dtype=np.int64)
+        self.coords = self._corners()
         self.name = image.name
         self.extent: int = round(patch_size * downsample)
         self.shape = channel_count(image.channels, channels), patch_size, patch_size
@@ -166,14 +169,15 @@ class ImagePatches(PatchSource):
             ),
         )
 
+    def _corners(self) -> Coords:
+        """Top-left corners in full-resolution pixels, ``(N, 2)``."""
+        corners: Coords = np.rint(self.grid.coords * self.downsample).astype(np.int64)
+        return corners + np.array(self.image.bounds[:2], dtype=np.int64)
+
     def shifted(self, shift: tuple[float, float]) -> ImagePatches:
-        """Move the patches, but none over an edge of the image that it did not cross before."""
-        step = np.rint(np.array(shift) * self.grid.stride * self.downsample).astype(np.int64)
-        left, top, width, height = self.image.bounds
-        inside = np.array([left + width, top + height]) - self.extent
         moved = copy(self)
-        last = np.maximum(self.coords.max(axis=0), inside)
-        moved.coords = np.clip(self.coords + step, (left, top), last)
+        moved.grid = self.grid.shifted(shift)
+        moved.coords = moved._corners()
         return moved
 
     def __len__(self) -> int:

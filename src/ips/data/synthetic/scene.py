@@ -58,8 +58,7 @@ class ScenePatches(PatchSource):
         )
 
     def shifted(self, shift: tuple[float, float]) -> ScenePatches:
-        x, y = (round(part * self.grid.stride) for part in shift)
-        grid = dataclasses.replace(self.grid, shift=(x, y))
+        grid = self.grid.shifted(shift)
         return ScenePatches(self.cells, places=self.places, grid=grid, name=self.name)
 
     def __len__(self) -> int:
