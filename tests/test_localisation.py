@@ -26,7 +26,7 @@ from ips.localisation import (
     object_probability,
 )
 from ips.predictions import TaskPredictions
-from ips.tasks import Kind, Task
+from ips.tasks import Classification, Kind
 
 
 def naive(scores: list[int], truth: list[bool]) -> float:
@@ -90,7 +90,7 @@ def hits(objects: list[float], others: list[float], **changes: Any) -> ImageHits
 def predicted(
     probabilities: list[list[float]], labels: list[list[int]], kind: Kind = "multiclass"
 ) -> TaskPredictions:
-    task = Task(kind, len(labels[0]))
+    task = Classification(kind, len(labels[0]))
     return TaskPredictions("sign", task, np.array(labels) == 1, np.array(probabilities))
 
 

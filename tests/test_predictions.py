@@ -13,7 +13,7 @@ from ips.predictions import (
     read_predictions,
     write_predictions,
 )
-from ips.tasks import Task
+from ips.tasks import Classification
 from tests.report.made import EVIL, KINDS, config, made
 
 
@@ -21,11 +21,13 @@ def test_best_and_worst_are_sorted_by_cross_entropy() -> None:
     p = np.array([[0.6, 0.4], [0.9, 0.1], [0.3, 0.7], [0.01, 0.99]])
     labels = np.array([[1, 0]] * 4) == 1
     predictions = TestPredictions(
-        list("abcd"), [TaskPredictions("t", Task("multiclass", 2), labels, p)]
+        list("abcd"), [TaskPredictions("t", Classification("multiclass", 2), labels, p)]
     )
     assert predictions.best_and_worst(5) == ([1, 0], [3, 2])
     assert predictions.best_and_worst(1) == ([1], [3])
-    other = TaskPredictions("l", Task("multilabel", 2), labels, np.array([[0.9, 0.8]] * 4))
+    other = TaskPredictions(
+        "l", Classification("multilabel", 2), labels, np.array([[0.9, 0.8]] * 4)
+    )
     both = replace(predictions, tasks=[*predictions.tasks, other])
     assert both.best_and_worst(4) == ([], [3, 2, 0, 1])  # no image is right in both
 

@@ -12,13 +12,13 @@ from torchmetrics import AUROC, Accuracy, F1Score
 
 from ips.predictions import PredictionCollector, TaskPredictions
 from ips.task_scores import Score, TaskScores, is_lopsided, task_scores
-from ips.tasks import Task
+from ips.tasks import Classification
 from tests.report.made import KINDS, config, made
 
-BINARY = Task("binary", 2, names=("ok", "defect"))
+BINARY = Classification("binary", 2, names=("ok", "defect"))
 
 
-def predictions(task: Task, labels: list[int], answers: list[int]) -> TaskPredictions:
+def predictions(task: Classification, labels: list[int], answers: list[int]) -> TaskPredictions:
     """Predictions that give each answer with probability 0.9."""
     C = len(task.class_names)
     chosen = np.eye(C)[answers]
@@ -54,7 +54,7 @@ def test_scores_are_those_of_torchmetrics() -> None:
                 "auc": AUROC(task=kind, **count),
                 "balanced-accuracy": Accuracy(task=kind, average="macro", **count),
                 "macro-f1": F1Score(task=kind, average="macro", **count),
-            }.get(key) or replace(task.task, score=key).metric()
+            }.get(key) or Classification(kind, len(task.classes), score=key).metric()
             metric.update(p.float(), labels.long())
             interval = score.interval
             assert interval.value == pytest.approx(float(metric.compute()), abs=1e-5)
@@ -73,10 +73,12 @@ def test_lopsided_labels_have_further_scores() -> None:
         "balanced-accuracy",
         "macro-f1",
     ]
-    three = Task("multiclass", 4)  # one class has no images
+    three = Classification("multiclass", 4)  # one class has no images
     assert not is_lopsided(predictions(three, [0, 0, 1, 2], [0, 0, 1, 2]))
     assert is_lopsided(predictions(three, [0, 0, 0, 1, 2], [0, 0, 0, 1, 2]))
-    several = TaskPredictions("t", Task("multilabel", 2), np.eye(2, dtype=bool), np.eye(2))
+    several = TaskPredictions(
+        "t", Classification("multilabel", 2), np.eye(2, dtype=bool), np.eye(2)
+    )
     assert not is_lopsided(several)
     rare = np.array([[1, 0], [0, 0], [0, 1], [0, 1]]) == 1
     assert is_lopsided(replace(several, labels=rare, probabilities=rare.astype(float)))
@@ -114,7 +116,7 @@ def test_a_perfect_model_gets_no_verdict() -> None:
 def test_two_classes_have_the_same_interval_whether_binary_or_multiclass() -> None:
     labels = [0] * 40 + [1] * 5
     for answers in (labels, [0] * 38 + [1] * 7):
-        kinds = (BINARY, Task("multiclass", 2, names=("ok", "defect")))
+        kinds = (BINARY, Classification("multiclass", 2, names=("ok", "defect")))
         one, two = (by_key(task_scores(predictions(task, labels, answers))) for task in kinds)
         assert one == two
 
@@ -162,12 +164,12 @@ def test_the_metric_of_the_config_comes_first() -> None:
     task = made(config(a=KINDS["multilabel"])).tasks[0]
     keys = list(by_key(task_scores(task)))
     assert keys[:3] == ["exact-match", "accuracy", "auc"]
-    asked = replace(task, task=replace(task.task, score="auc"))
+    asked = replace(task, task=Classification("multilabel", len(task.classes), score="auc"))
     assert task_scores(asked).scores[0].key == "auc"
 
 
 def test_batches_are_collected() -> None:
-    tasks = {"a": BINARY, "b": Task("multiclass", 3)}
+    tasks = {"a": BINARY, "b": Classification("multiclass", 3)}
     collector = PredictionCollector(tasks)
     logits = {"a": torch.tensor([[0.0], [2.0]]), "b": torch.eye(3)[:2]}
     collector.add(["x", "y"], logits, {"a": torch.tensor([0.0, 1.0]), "b": torch.tensor([2, 0])})

@@ -19,9 +19,8 @@ from pathlib import Path
 from ips.errors import ConfigError, because, shown
 from ips.explain import Explanation
 from ips.files import atomic_write
-from ips.tasks import Task
+from ips.tasks import Answer, Task
 
-Answer = str | list[str]
 Truth = Mapping[str, Mapping[str, Answer]]
 
 _TOP = 5  # patches whose corners are written
@@ -170,5 +169,7 @@ class PredictionFile:
 
 
 def _cell(answer: Answer) -> str:
-    """One class, or several separated by semicolons, as tables have them."""
+    """One class, several separated by semicolons, or a number, as tables have them."""
+    if isinstance(answer, float):
+        return f"{answer:.6g}"
     return answer if isinstance(answer, str) else ";".join(answer)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from ips.config import Config
 from ips.files import atomic_write
 from ips.statistics import Bools, Floats
-from ips.tasks import Kind, Task, build_tasks
+from ips.tasks import Classification, Kind, Task, build_tasks
 
 _COLUMNS = ["number", "image", "task", "class", "truth", "probability"]
 
@@ -33,16 +33,28 @@ class TaskPredictions:
         task: kind and classes of the task.
         labels: ``(n, C)``: one class per image, or any number of labels of a multilabel task.
         probabilities: ``(n, C)``: class probabilities; two columns for a binary task.
+        known: ``(n,)``: whether an image has a label; None if all have.
     """
 
     name: str
     task: Task
     labels: Bools
     probabilities: Floats
+    known: Bools | None = None
 
     @property
     def kind(self) -> Kind:
         return self.task.kind
+
+    @property
+    def has_label(self) -> Bools:
+        """``(n,)``: whether an image has a label."""
+        return np.ones(len(self.labels), dtype=bool) if self.known is None else self.known
+
+    def labelled(self) -> TaskPredictions:
+        """The predictions for images that have a label."""
+        labels, probabilities = self.labels[self.has_label], self.probabilities[self.has_label]
+        return replace(self, labels=labels, probabilities=probabilities, known=None)
 
     @property
     def classes(self) -> list[str]:
@@ -55,6 +67,7 @@ class TaskPredictions:
     @property
     def predicted(self) -> Bools:
         """``(n, C)``: the predicted classes."""
+        assert isinstance(self.task, Classification)
         decisions: Bools = self.task.decide(torch.from_numpy(self.probabilities)).numpy()
         return decisions
 
@@ -67,6 +80,7 @@ class TaskPredictions:
     @property
     def only_class(self) -> str | None:
         """What all images have in common, if their labels are all equal."""
+        assert isinstance(self.task, Classification)
         return self.task.only_class(torch.from_numpy(self.labels))
 
     @property
@@ -92,12 +106,14 @@ class TestPredictions:
     def best_and_worst(self, count: int) -> tuple[list[int], list[int]]:
         """Numbers of correct images and of wrong images, at most ``count`` of each.
 
-        An image is correct if all its tasks are. Correct images are sorted by ascending
-        cross-entropy, wrong ones by descending cross-entropy.
+        An image is correct if all its tasks with a label are. Correct images are sorted by
+        ascending cross-entropy, wrong ones by descending cross-entropy.
         """
-        correct = np.all([task.correct for task in self.tasks], axis=0)
-        losses = np.mean([task.cross_entropy for task in self.tasks], axis=0)
-        order = np.argsort(losses, kind="stable").tolist()
+        known = np.array([task.has_label for task in self.tasks])  # (T, n)
+        correct = np.all(np.array([task.correct for task in self.tasks]) | ~known, axis=0)
+        losses = np.array([task.cross_entropy for task in self.tasks])
+        mean = (losses * known).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+        order = [i for i in np.argsort(mean, kind="stable").tolist() if known[:, i].any()]
         best = [i for i in order if correct[i]]
         worst = [i for i in reversed(order) if not correct[i]]
         return best[:count], worst[:count]
@@ -111,6 +127,7 @@ class PredictionCollector:
         self._images: list[str] = []
         self._probabilities: dict[str, list[Tensor]] = {name: [] for name in tasks}
         self._labels: dict[str, list[Tensor]] = {name: [] for name in tasks}
+        self._known: dict[str, list[Tensor]] = {name: [] for name in tasks}
 
     def add(
         self, images: Sequence[str], logits: Mapping[str, Tensor], labels: Mapping[str, Tensor]
@@ -120,7 +137,8 @@ class PredictionCollector:
         for name, task in self._tasks.items():
             p = task.activation(logits[name].detach().float()).cpu()
             self._probabilities[name].append(task.class_probabilities(p.double()))
-            self._labels[name].append(task.one_hot(labels[name]).cpu())
+            self._labels[name].append(task.targets(labels[name]).cpu())
+            self._known[name].append(task.known(labels[name]).cpu())
 
     def predictions(self) -> TestPredictions:
         """The predictions so far; there must be at least one."""
@@ -130,6 +148,7 @@ class PredictionCollector:
                 task,
                 torch.cat(self._labels[name]).numpy(),
                 torch.cat(self._probabilities[name]).numpy(),
+                torch.cat(self._known[name]).numpy(),
             )
             for name, task in self._tasks.items()
         ]
@@ -137,7 +156,10 @@ class PredictionCollector:
 
 
 def write_predictions(path: Path, predictions: TestPredictions) -> None:
-    """Write a CSV with a line per image, task and class, atomically."""
+    """Write a CSV with a line per image, task and class, atomically.
+
+    The truth of an image without a label is empty.
+    """
     with (
         atomic_write(path) as stream,
         # A file name may hold bytes that are not valid Unicode.
@@ -148,9 +170,11 @@ def write_predictions(path: Path, predictions: TestPredictions) -> None:
         for number, image in enumerate(predictions.images):
             for task in predictions.tasks:
                 labels, probabilities = task.labels[number], task.probabilities[number]
+                known = task.has_label[number]
                 for name, label, p in zip(task.classes, labels, probabilities, strict=True):
+                    truth = int(label) if known else ""
                     # A float32 has nine significant digits.
-                    writer.writerow([number, image, task.name, name, int(label), f"{p:.9g}"])
+                    writer.writerow([number, image, task.name, name, truth, f"{p:.9g}"])
 
 
 def read_predictions(path: Path, config: Config) -> TestPredictions | None:
@@ -165,18 +189,20 @@ def read_predictions(path: Path, config: Config) -> TestPredictions | None:
         complete = all(
             (int(row[0]), (row[2], row[3])) == key for row, key in zip(rows, expected, strict=True)
         )
-        values = np.array([[float(row[4]), float(row[5])] for row in rows])
+        values = np.array([[float(row[4] or "nan"), float(row[5])] for row in rows])
     except (OSError, ValueError, IndexError, csv.Error):
         return None
     if header != _COLUMNS or not complete or not images:
         return None
     labels, probabilities = values.T
-    if not (np.isin(labels, (0, 1)).all() and ((probabilities >= 0) & (probabilities <= 1)).all()):
+    truths = np.isin(labels, (0, 1)) | np.isnan(labels)
+    if not (truths.all() and ((probabilities >= 0) & (probabilities <= 1)).all()):
         return None
     table = values.reshape(len(images), len(columns), 2)  # (n, classes of all tasks, 2)
     predictions, start = [], 0
     for name, task in tasks.items():
         part = table[:, start : start + len(task.class_names)]
         start += len(task.class_names)
-        predictions.append(TaskPredictions(name, task, part[..., 0] == 1, part[..., 1]))
+        known = ~np.isnan(part[..., 0]).any(axis=1)
+        predictions.append(TaskPredictions(name, task, part[..., 0] == 1, part[..., 1], known))
     return TestPredictions(images, predictions)

@@ -25,7 +25,7 @@ from ips.nn import Head
 from ips.nn.weights_file import checksum
 from ips.patches import ImageLike, PatchSource, sampled
 from ips.scores import ScoreFile
-from ips.tasks import Task, build_tasks
+from ips.tasks import Answer, build_tasks
 from ips.training import RunFolder, load_model, open_source
 from ips.training.folds import fold_runs
 
@@ -213,19 +213,21 @@ class Predictor:
             return None
         return self.tasks[task].class_names
 
-    def answer(self, task: str, probabilities: Tensor) -> str | list[str]:
+    def answer(self, task: str, probabilities: Tensor) -> Answer:
         """Name of the predicted class; a list of names for a multilabel task."""
         spec = self.tasks[task]
-        return _chosen(spec, spec.decide(spec.class_probabilities(probabilities)))
+        return spec.answer(spec.class_probabilities(probabilities))
 
-    def answers(self, prediction: Prediction) -> dict[str, str | list[str]]:
+    def answers(self, prediction: Prediction) -> dict[str, Answer]:
         """The predicted class of each task; a list of names for a multilabel task."""
         return {task: self.answer(task, p) for task, p in prediction.probabilities.items()}
 
-    def label_name(self, task: str, label: Tensor) -> str | list[str]:
-        """Name of a label as `answer` words it."""
+    def label_name(self, task: str, label: Tensor) -> Answer | None:
+        """Name of a label as `answer` words it; None if it is missing."""
         spec = self.tasks[task]
-        return _chosen(spec, spec.one_hot(label))
+        if not spec.known(label[None]).all():
+            return None
+        return spec.truth(spec.targets(label[None])[0])
 
     def class_probabilities(self, task: str, probabilities: Tensor) -> dict[str, float]:
         """Probability of each class, by name."""
@@ -239,8 +241,9 @@ class Predictor:
         for name, probabilities in prediction.probabilities.items():
             predicted = _join(self.answer(name, probabilities))
             parts.append(f"{name}: {predicted}")
-            if labels is not None:
-                truth = _join(self.label_name(name, labels[name]))
+            label = None if labels is None else self.label_name(name, labels[name])
+            if label is not None:
+                truth = _join(label)
                 parts[-1] += " ✓" if predicted == truth else f" ✗ (truth: {truth})"
         return " · ".join([prediction.name, *parts])
 
@@ -255,13 +258,9 @@ def _task_settings(task: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _chosen(task: Task, chosen: Tensor) -> str | list[str]:
-    """Names of the classes that are True in ``(C,)``; a list only for a multilabel task."""
-    names = [name for name, here in zip(task.class_names, chosen, strict=True) if here]
-    return names if task.kind == "multilabel" else names[0]
-
-
-def _join(answer: str | list[str]) -> str:
+def _join(answer: Answer) -> str:
+    if isinstance(answer, float):
+        return f"{answer:.4g}"
     return answer if isinstance(answer, str) else "+".join(answer) or "none"
 
 

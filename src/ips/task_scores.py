@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from ips.statistics import (
     macro_f1,
     wilson,
 )
-from ips.tasks import LOPSIDED
+from ips.tasks import LOPSIDED, Task
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,13 @@ class TaskScores:
 
 
 def task_scores(task: TaskPredictions) -> TaskScores:
-    """The scores of a task, with balanced accuracy and macro F1 if its labels are lopsided."""
+    """The scores of a task on the images that have its label.
+
+    With balanced accuracy and macro F1 if its labels are lopsided.
+    """
+    task = task.labelled()
+    if not len(task.labels):
+        return _no_scores(task.task)
     labels, correct, predicted = task.labels, task.correct, task.predicted
     accuracy = wilson(int(correct.sum()), len(correct))
     answers, counts = np.unique(labels, axis=0, return_counts=True)
@@ -149,6 +156,11 @@ def task_scores(task: TaskPredictions) -> TaskScores:
         only=task.only_class,
         scores=sorted(scores, key=lambda score: score.key != task.task.metric_name),
     )
+
+
+def _no_scores(task: Task) -> TaskScores:
+    none = Score(task.metric_name, task.metric_name, Interval(nan, nan, nan), nan, "no labels")
+    return TaskScores(images=0, majority="", only="no labels", scores=[none])
 
 
 def is_lopsided(task: TaskPredictions) -> bool:

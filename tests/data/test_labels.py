@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,20 @@ def test_several_tasks() -> None:
     rows = [Row(Path("a.tif"), {"x": "1", "y": "b"}, None)]
     tasks = {"x": task("binary", 2), "y": task("multilabel", 1)}
     assert list(encode_labels(rows, tasks).labels[0]) == ["x", "y"]
+
+
+def test_a_label_may_be_missing_if_the_row_has_another() -> None:
+    rows = [Row(Path(f"{x}{y}.tif"), {"x": x, "y": y}, None) for x, y in ("1-", "-2", "02")]
+    cells = [{task: text.strip("-") for task, text in row.labels.items()} for row in rows]
+    rows = [replace(row, labels=labels) for row, labels in zip(rows, cells, strict=True)]
+    tasks = {"x": task("binary", 2), "y": task("multiclass", 3)}
+    labels = encode_labels(rows, tasks).labels
+    for name, spec in build_tasks(tasks).items():
+        known = spec.known(torch.stack([row[name] for row in labels]))
+        assert known.tolist() == [bool(row[name]) for row in cells]
+    rows.append(Row(Path("none.tif"), {"x": "", "y": ""}, None))
+    with pytest.raises(DataError, match=r"1 of 4 rows have no label 'x' or 'y', .*none\.tif"):
+        encode_labels(rows, tasks)
 
 
 @pytest.mark.parametrize(

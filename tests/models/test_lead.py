@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from ips.models import IPSNet
 from ips.nn import PatchLead
 from ips.nn.heads import mean_of_present
-from ips.tasks import Task
+from ips.tasks import Classification
 from tests.models.small_net import CLASSES, KEEP, D, build, memory
 
-TASKS = {"majority": Task("multiclass", 5), "multi": Task("multilabel", 3)}
+TASKS = {"majority": Classification("multiclass", 5), "multi": Classification("multilabel", 3)}
 
 
 def leads() -> PatchLead:
@@ -41,7 +41,7 @@ def test_the_lead_chooses_the_patches_with_the_most_unusual_answers() -> None:
 
 
 def test_patches_that_show_nothing_are_not_chosen_although_most_images_show_nothing() -> None:
-    lead = PatchLead(2, {"sign": Task("multiclass", 3)})
+    lead = PatchLead(2, {"sign": Classification("multiclass", 3)})
     with torch.no_grad():
         lead.heads[0].weight.copy_(torch.eye(3, 2))  # type: ignore[operator]
         lead.heads[0].bias.copy_(torch.tensor([3.0, 0, 0]))  # type: ignore[operator]

@@ -12,10 +12,14 @@ from ips.data.synthetic.road_signs import NAMES, NO_SIGN, RoadSigns
 from ips.patches import MemoryPatches
 from ips.report.figures import image_to_follow
 from ips.report.snapshots import read_snapshots
-from ips.tasks import Task
+from ips.tasks import Classification
 from ips.training.data import Data, Item
 
-BINARY, MULTILABEL, MULTICLASS = Task("binary", 2), Task("multilabel", 3), Task("multiclass", 3)
+BINARY, MULTILABEL, MULTICLASS = (
+    Classification("binary", 2),
+    Classification("multilabel", 3),
+    Classification("multiclass", 3),
+)
 
 
 def labelled(*images: dict[str, int | list[int]], background: dict[str, int] | None = None) -> Data:

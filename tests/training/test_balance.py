@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ips.tasks import Task
+from ips.tasks import Classification
 from ips.training.balance import class_weights, image_weights, lopsided_classes
 
-GRADE = Task("multiclass", 3, names=("low", "middle", "high"))
-TUMOR = Task("binary", 2, names=("normal", "tumor"))
-SIGNS = Task("multilabel", 2, names=("stop", "yield"))
+GRADE = Classification("multiclass", 3, names=("low", "middle", "high"))
+TUMOR = Classification("binary", 2, names=("normal", "tumor"))
+SIGNS = Classification("multilabel", 2, names=("stop", "yield"))
 
 
 def labelled(task: str, values: list[Tensor]) -> list[dict[str, Tensor]]:

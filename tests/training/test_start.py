@@ -18,7 +18,7 @@ from ips.config_io import parse_saved_config
 from ips.errors import ConfigError
 from ips.models import Net, Selected, SelectingNet
 from ips.selection import Selection
-from ips.tasks import Task
+from ips.tasks import Classification
 from ips.training import build_data, resolve, train
 from ips.training.batches import Batch
 from ips.training.losses import constant_loss, mean_loss
@@ -71,9 +71,9 @@ def start(run: Path) -> tuple[int | None, list[dict[str, float]]]:
 @pytest.mark.parametrize("weighted", [False, True])
 def test_no_constant_answer_has_a_lower_loss(weighted: bool, smoothing: float) -> None:
     tasks = {
-        "kind": Task("multiclass", 3),
-        "ill": Task("binary", 2),
-        "signs": Task("multilabel", 2),
+        "kind": Classification("multiclass", 3),
+        "ill": Classification("binary", 2),
+        "signs": Classification("multilabel", 2),
     }
     labels = {
         "kind": torch.tensor([0, 0, 0, 1, 2]),
@@ -104,7 +104,7 @@ def test_no_constant_answer_has_a_lower_loss(weighted: bool, smoothing: float) -
 
 
 def test_a_constant_answer_to_equal_labels_has_no_loss() -> None:
-    task = Task("multiclass", 2)
+    task = Classification("multiclass", 2)
     counts = task.answer_counts(torch.tensor([1, 1, 1]))
     assert float(constant_loss({"a": task}, {"a": counts})) == 0
 

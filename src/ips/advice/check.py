@@ -23,7 +23,7 @@ from ips.data.table import NO_GROUP, Row
 from ips.errors import DataError, IPSError
 from ips.progress import rough_duration
 from ips.tasks import build_tasks
-from ips.training.checks import check_files, each_file, missing_classes
+from ips.training.checks import check_files, each_file, missing_classes, missing_labels
 from ips.training.data import build_data, file_name, open_source, split_rows
 from ips.training.leaks import divided_names, equal_images
 from ips.training.model import resolve
@@ -152,6 +152,7 @@ def _check_splits(
         encoded = [labels.encoded.labels[i] for i in some]
         if not encoded:
             continue
+        report.add("note", *missing_labels({split: encoded}, tasks))
         try:
             missing = missing_classes({split: encoded}, tasks)
             report.add("error" if split == "train" else "warning", *missing)
@@ -179,7 +180,7 @@ def _check_classes(
     """Report classes with few training images, and labels that may be typing errors."""
     if task.kind == "multilabel":
         return
-    counts = Counter(row.labels[name] for row in rows)
+    counts = Counter(row.labels[name] for row in rows if row.labels[name])
     report.facts[f"training images by {name}"] = ", ".join(
         f"{label} {count}" for label, count in counts.most_common(10)
     )

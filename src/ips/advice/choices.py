@@ -87,7 +87,7 @@ def task_choices(data: FoundData) -> tuple[list[Choice], list[str]]:
     """The settings of the tasks, and warnings about their labels."""
     choices, warnings = [], []
     for task in data.tasks:
-        cells = [row.labels[task] for row in data.rows]
+        cells = [row.labels[task] for row in data.rows if row.labels[task]]
         multilabel = is_multilabel(cells)
         found = [
             label for cell in cells for label in (label_values(cell) if multilabel else [cell])

@@ -45,7 +45,7 @@ class FoundData:
     """Images with their labels, and where they come from.
 
     Attributes:
-        rows: images that exist and have all labels.
+        rows: images that exist and have a label.
         tasks: names of the label columns.
         settings: ``data.*`` of a config that reads the user's own table; None if a table must be
             written.

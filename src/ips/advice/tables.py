@@ -188,7 +188,7 @@ def _labelled(
     for row, file in zip(rows, files, strict=True):
         cell, split = row[names.path], None
         labels = {label: row[label] for label in names.labels}
-        empty = [label for label in names.labels if not row[label]]
+        empty = not any(labels.values())
         if names.clam:
             split = splits.get(cell)
         elif names.split:
@@ -198,7 +198,7 @@ def _labelled(
         elif file is None:
             left_out[cell] = "does not exist"
         elif empty:
-            left_out[cell] = f"has no {' and no '.join(empty)}"
+            left_out[cell] = f"has no {' and no '.join(names.labels)}"
         elif split is None and names.clam:
             left_out[cell] = f"is not in {names.clam}"
         elif split is None and names.split:

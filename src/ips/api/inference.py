@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ips.explain import Explanation
     from ips.predictor import Predictor
+    from ips.tasks import Answer
 
 AnyPath = str | Path
 OnError = Callable[[IPSError], None]
@@ -35,9 +36,9 @@ class ImagePrediction:
     """
 
     image: str
-    answers: dict[str, str | list[str]]
+    answers: dict[str, Answer]
     explanation: Explanation
-    truth: Mapping[str, str | list[str]] = field(default_factory=dict)
+    truth: Mapping[str, Answer] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """The prediction as plain values for JSON, patches with the most attention first."""
@@ -349,14 +350,15 @@ def _predict(predictor: Predictor, image: str, bar: Progress) -> Explanation:
 
 def _truth(
     predictor: Predictor, labels: AnyPath, names: Sequence[str]
-) -> dict[str, dict[str, str | list[str]]]:
+) -> dict[str, dict[str, Answer]]:
     """Correct answers of the images that have labels, by image and task."""
     from ips.inputs import read_labels
 
-    return {
-        name: {task: predictor.label_name(task, label) for task, label in found.items()}
-        for name, found in read_labels(labels, names, predictor.config).items()
-    }
+    truth: dict[str, dict[str, Answer]] = {}
+    for name, found in read_labels(labels, names, predictor.config).items():
+        answers = {task: predictor.label_name(task, label) for task, label in found.items()}
+        truth[name] = {task: answer for task, answer in answers.items() if answer is not None}
+    return truth
 
 
 def _fingerprint(predictor: Predictor, name: str) -> str:

@@ -16,6 +16,7 @@ from torch import Tensor
 from ips.config import TaskConfig
 from ips.data.table import LABEL_SEPARATOR, Row
 from ips.errors import DataError, shown
+from ips.tasks import build_tasks
 
 # Labels of the first and of the second class of a binary task.
 _BINARY_WORDS = (
@@ -48,7 +49,9 @@ def encode_labels(
     its number from 0 to ``classes - 1``. Names are numbered as in the config of the task, or else
     alphabetically; the positive class of the config comes last. A multilabel cell has any number of
     labels, separated by ``;`` or ``|``, or by spaces if neither is in the column and no name of
-    the config has a space.
+    the config has a space. An empty cell of a multilabel column means none of the labels. An empty
+    cell of another column is a label that is missing (`Task.missing`), which is refused unless the
+    row has a label of another task.
 
     Args:
         rows: rows of all splits, so that a class has the same number in every split.
@@ -87,12 +90,12 @@ def check_labels(
     labels: list[dict[str, Tensor]] = [{} for _ in rows]
     ordered: dict[str, list[str]] = {}
     problems: list[str] = []
-    wrong: set[int] = set()
+    wrong = _unlabelled(rows, tasks)
+    if wrong:
+        problems.append(_no_label([rows[i] for i in sorted(wrong)], list(tasks), len(rows)))
     for task, spec in tasks.items():
         cells = _split_cells([row.labels[task] for row in rows], spec)
-        if spec.kind != "multilabel" and (empty := [i for i, cell in enumerate(cells) if not cell]):
-            problems.append(_no_label([rows[i] for i in empty], task, len(rows)))
-            wrong.update(empty)
+        missing = build_tasks({task: spec})[task].missing
         try:
             names = spec.names or _class_names(rows, cells, task, spec)
         except ValueError as error:
@@ -104,7 +107,9 @@ def check_labels(
         ordered[task] = spec.ordered(names)
         for i, (row, cell) in enumerate(zip(rows, cells, strict=True)):
             try:
-                if i not in wrong:
+                if not cell and spec.kind != "multilabel":
+                    labels[i][task] = missing
+                elif i not in wrong:
                     labels[i][task] = _encoded(row, cell, task, spec, names, ordered[task])
             except ValueError as error:
                 problems.append(str(error))
@@ -146,9 +151,17 @@ def _split_cells(cells: Sequence[str], spec: TaskConfig) -> list[list[str]]:
     return [[label.strip() for label in cell if label.strip()] for cell in split]
 
 
-def _no_label(empty: Sequence[Row], task: str, count: int) -> str:
+def _unlabelled(rows: Sequence[Row], tasks: Mapping[str, TaskConfig]) -> set[int]:
+    """Numbers of the rows that have no label at all."""
+    if any(spec.kind == "multilabel" for spec in tasks.values()):  # none of the labels is one
+        return set()
+    return {i for i, row in enumerate(rows) if not any(row.labels[task] for task in tasks)}
+
+
+def _no_label(empty: Sequence[Row], tasks: Sequence[str], count: int) -> str:
+    names = " or ".join(map(repr, tasks))
     return (
-        f"{len(empty)} of {count} rows have no label {task!r}, such as that of "
+        f"{len(empty)} of {count} rows have no label {names}, such as that of "
         f"{_place(empty[0])}: fill them in or leave the rows out"
     )
 

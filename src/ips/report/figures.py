@@ -37,7 +37,7 @@ def image_to_follow(data: Data, tasks: Mapping[str, Task]) -> int:
     searches = [name for name in tasks if name in background or tasks[name].kind == "multilabel"]
 
     def found(labels: Mapping[str, Tensor], name: str) -> bool:
-        classes = tasks[name].one_hot(labels[name]).nonzero().flatten().tolist()
+        classes = tasks[name].targets(labels[name][None])[0].nonzero().flatten().tolist()
         return any(number != background.get(name) for number in classes)
 
     for number in range(len(data.test)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import torch
 from rich.console import Console
 
 from ips.errors import DataError
@@ -17,7 +18,7 @@ from ips.progress import advance, progress_bar
 def predict_labelled(
     predictor: Predictor, table: Path, console: Console | None
 ) -> tuple[TestPredictions, list[str]]:
-    """Predict the images that a CSV has all labels for; see `ips.inputs.read_labels`.
+    """Predict the images that a CSV has a label for; see `ips.inputs.read_labels`.
 
     Returns:
         The predictions for the tasks that the table has labels of, and the paths of the images.
@@ -25,9 +26,9 @@ def predict_labelled(
     every = find_images([table], predictor.config)
     labels = read_labels(table, every, predictor.config)
     tasks = [name for name in predictor.tasks if any(name in found for found in labels.values())]
-    images = [image for image in every if len(labels[image]) == len(tasks)]
+    images = [image for image in every if labels[image]]
     if not images:
-        raise DataError(f"{table}: no image has a label for each of {', '.join(tasks)}: add some")
+        raise DataError(f"{table}: no image has a label: add some")
     names: list[str] = []
     probabilities: dict[str, list[list[float]]] = {task: [] for task in tasks}
     with progress_bar(console, transient=True) as bar:
@@ -42,6 +43,7 @@ def predict_labelled(
     parts = []
     for task, rows in probabilities.items():
         spec = predictor.tasks[task]
-        truth = [spec.one_hot(labels[image][task]).tolist() for image in images]
-        parts.append(TaskPredictions(task, spec, np.array(truth), np.array(rows)))
+        encoded = torch.stack([labels[image].get(task, spec.missing) for image in images])
+        truth, known = spec.targets(encoded).numpy(), spec.known(encoded).numpy()
+        parts.append(TaskPredictions(task, spec, truth, np.array(rows), known))
     return TestPredictions(names, parts), images

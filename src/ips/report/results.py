@@ -62,6 +62,9 @@ class TaskResults:
 
 def task_results(task: TaskPredictions) -> TaskResults:
     """Scores, confusions or labels, ROC curve, and calibration."""
+    task = task.labelled()
+    if not len(task.labels):
+        return TaskResults(task.name, task.classes, task_scores(task), None, None, [])
     confusion, table, figures = None, None, [_reliability(task)]
     if task.kind == "multilabel":
         table = _labels(task)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ips.tasks import LOPSIDED, Task
+from ips.tasks import LOPSIDED, Classification, Task
 
 _LARGEST = 10  # ratio of two weights: a single rare image should not decide the training
 
@@ -24,7 +24,7 @@ def lopsided_classes(labels: Labels, tasks: Mapping[str, Task]) -> str | None:
     keep a training from beginning.
     """
     worst, words = 0.0, None
-    for name, task in tasks.items():
+    for name, task in _classifications(tasks):
         counts = task.answer_counts(_stacked(labels, name))
         for question, row in enumerate(counts.tolist()):
             ratio = _lopsided_ratio(row)
@@ -42,7 +42,7 @@ def lopsided_classes(labels: Labels, tasks: Mapping[str, Task]) -> str | None:
 def class_weights(
     labels: Labels, tasks: Mapping[str, Task], *, only_lopsided: bool = False
 ) -> dict[str, Tensor]:
-    """The weight of each answer of each task, in the shape of `Task.answer_counts`.
+    """The weight of each answer of each task, in the shape of `Classification.answer_counts`.
 
     Weights are inverse to the number of training images, but the largest is at most 10 times the
     smallest. Their mean over the training images is 1, so that the learning rate keeps its meaning.
@@ -51,7 +51,7 @@ def class_weights(
         only_lopsided: answers to other questions than those of `lopsided_classes` all weigh 1.
     """
     weights = {}
-    for name, task in tasks.items():
+    for name, task in _classifications(tasks):
         counts = task.answer_counts(_stacked(labels, name)).double()
         inverse = 1 / counts.clamp(min=1)
         inverse = inverse.clamp(max=_LARGEST * inverse.amin(dim=1, keepdim=True))
@@ -64,20 +64,32 @@ def class_weights(
 
 
 def image_weights(labels: Labels, tasks: Mapping[str, Task]) -> Tensor:
-    """How often to draw each training image, ``(B,)``: by its rarest answer, mean over tasks."""
+    """How often to draw each training image, ``(B,)``: by its rarest answer, mean over tasks.
+
+    Without a label, it is drawn as often as the average image.
+    """
     weights = class_weights(labels, tasks)
-    drawn = [
-        task.answer_weights(weights[name], _stacked(labels, name)).amax(dim=1)
-        for name, task in tasks.items()
-    ]
+    drawn = []
+    for name, task in _classifications(tasks):
+        rows = _stacked(labels, name)
+        known, chance = task.known(rows), torch.ones(len(rows))
+        chance[known] = task.answer_weights(weights[name], rows[known]).amax(dim=1)
+        drawn.append(chance)
     return torch.stack(drawn).mean(dim=0)
+
+
+def _classifications(tasks: Mapping[str, Task]) -> list[tuple[str, Classification]]:
+    """The tasks that have classes."""
+    return [(name, task) for name, task in tasks.items() if isinstance(task, Classification)]
 
 
 def _lopsided_ratio(counts: Sequence[float]) -> float:
     """How lopsided a question with two answers is; 0 if it is not, or has more answers."""
     present = [count for count in counts if count]
+    if len(present) != 2:
+        return 0
     ratio = max(present) / min(present)
-    return ratio if len(present) == 2 and ratio >= LOPSIDED else 0
+    return ratio if ratio >= LOPSIDED else 0
 
 
 def _stacked(labels: Labels, task: str) -> Tensor:

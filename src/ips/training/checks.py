@@ -29,25 +29,43 @@ _THREADS = min(4, os.cpu_count() or 1)
 def missing_classes(
     labels: Mapping[Split, Sequence[Mapping[str, Tensor]]], tasks: Mapping[str, Task]
 ) -> list[str]:
-    """A sentence for each split that lacks a class; an error if all training labels are equal."""
+    """A sentence for each split that lacks a class.
+
+    An error if nothing can be learnt from the training labels, as if all are equal.
+    """
     warnings = []
     for name, task in tasks.items():
         for split, rows in labels.items():
-            present = task.one_hot(torch.stack([row[name] for row in rows]))  # (images, C)
-            only = task.only_class(present)
+            encoded = torch.stack([row[name] for row in rows])
+            known = encoded[task.known(encoded)]
+            only = task.nothing_to_learn(known) if len(known) else "no label"
             if split == "train" and only is not None:
                 raise DataError(
                     f"task {name!r}: the {len(rows)} training images have {only}, so there is "
                     f"nothing to learn: check the column {name!r} and the split"
                 )
-            some = present.any(dim=0).tolist()
-            absent = [c for c, there in zip(task.class_names, some, strict=True) if not there]
-            if absent:
+            if absent := task.absent(known):
                 warnings.append(
                     f"task {name!r}: no {split} image has the class {listed(absent, most=5)}: add "
                     "some, or change the split"
                 )
     return warnings
+
+
+def missing_labels(
+    labels: Mapping[Split, Sequence[Mapping[str, Tensor]]], tasks: Mapping[str, Task]
+) -> list[str]:
+    """A sentence for each split and task in which images have no label."""
+    notes = []
+    for name, task in tasks.items():
+        for split, rows in labels.items():
+            missing = int((~task.known(torch.stack([row[name] for row in rows]))).sum())
+            if missing:
+                notes.append(
+                    f"task {name!r}: {missing} of {len(rows)} {split} images have no label, and "
+                    "count for the other tasks only"
+                )
+    return notes
 
 
 def check_files(data: Data, progress: Progress) -> None:

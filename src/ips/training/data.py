@@ -285,7 +285,8 @@ def _classes(labels: Sequence[Mapping[str, Tensor]], numbers: Sequence[int]) -> 
     found: set[object] = set()
     for task, label in (pair for i in numbers for pair in labels[i].items()):
         present = label.nonzero().flatten() if label.dim() else label
-        found.update((task, number) for number in present.view(-1).tolist())
+        # A missing label is negative or nan.
+        found.update((task, number) for number in present.view(-1).tolist() if number >= 0)
     return found
 
 

@@ -199,6 +199,7 @@ def average(predictions: Sequence[TestPredictions]) -> TestPredictions:
             task.task,
             task.labels,
             np.mean([p.tasks[number].probabilities for p in predictions], axis=0),
+            task.known,
         )
         for number, task in enumerate(first.tasks)
     ]
@@ -220,7 +221,9 @@ def in_order(
         labels[place] = np.concatenate([part.tasks[number].labels for part in predictions])
         found = np.concatenate([part.tasks[number].probabilities for part in predictions])
         np.add.at(probabilities, place, found)
-        tasks.append(TaskPredictions(task.name, task.task, labels, probabilities / count))
+        known = np.zeros(len(count), dtype=bool)
+        known[place] = np.concatenate([part.tasks[number].has_label for part in predictions])
+        tasks.append(TaskPredictions(task.name, task.task, labels, probabilities / count, known))
     return TestPredictions([images[i] for i in range(len(count))], tasks)
 
 

@@ -43,33 +43,45 @@ def mean_loss(
     weights: Mapping[str, Tensor] | None = None,
     smoothing: float = 0.0,
 ) -> Tensor:
-    """The mean loss of the tasks."""
+    """The mean loss of the tasks that a batch has labels for; 0 without any."""
     losses = []
     for name, task in tasks.items():
-        weight = None if weights is None else weights[name]
+        weight = None if weights is None else weights.get(name)
         losses.append(task.loss(logits[name], labels[name], weights=weight, smoothing=smoothing))
-    return torch.stack(losses).mean()
+    taught = sum(task.teaches(labels[name]) for name, task in tasks.items())
+    if taught == len(losses):
+        return torch.stack(losses).mean()
+    return torch.stack(losses).sum() / max(taught, 1)  # the others are 0
+
+
+def task_shares(tasks: Mapping[str, Task], labels: Mapping[str, Tensor]) -> Tensor:
+    """The share of each of T tasks in `mean_loss` of a batch, ``(T,)``; 0 without any label."""
+    taught = torch.tensor([float(task.teaches(labels[name])) for name, task in tasks.items()])
+    return taught / taught.sum().clamp(min=1)
 
 
 def constant_loss(
     tasks: Mapping[str, Task],
     answers: Mapping[str, Tensor],
     *,
+    shares: Tensor | None = None,
     weights: Mapping[str, Tensor] | None = None,
     smoothing: float = 0.0,
 ) -> Tensor:
-    """The mean loss of the best constant answer: the labels' frequencies as probabilities.
+    """The mean loss of the best constant answer, such as the labels' frequencies.
 
-    A network that ignores the images can do no better. ``answers`` are the numbers of images from
-    `Task.answer_counts`.
+    A network that ignores the images can do no better.
+
+    Args:
+        answers: sums of `Task.answer_statistics` over all batches, by task.
+        shares: mean of `task_shares` over these batches; None for equal ones.
     """
-    losses = []
-    for name in tasks:
-        share = answers[name].double()  # (questions, answers)
-        share = share / share.sum(dim=1, keepdim=True)
-        if weights is not None:
-            share = share * weights[name].to(share)
-        total = share.sum(dim=1, keepdim=True)
-        target = share * (1 - smoothing) + total * smoothing / share.shape[1]
-        losses.append(-torch.xlogy(target, target / total).sum(dim=1).mean())
-    return torch.stack(losses).mean()
+    if shares is None:
+        shares = torch.full((len(tasks),), 1 / len(tasks))
+    total = torch.zeros((), dtype=torch.float64)
+    for (name, task), share in zip(tasks.items(), shares.tolist(), strict=True):
+        weight = None if weights is None else weights.get(name)
+        if share:
+            found = task.constant_loss(answers[name].cpu(), weights=weight, smoothing=smoothing)
+            total += share * found
+    return total

@@ -23,7 +23,7 @@ from ips.tasks import build_tasks
 from ips.training.batches import Batch
 from ips.training.harness import BaseLearner
 from ips.training.localiser import Localiser
-from ips.training.losses import constant_loss, mean_loss, total_loss
+from ips.training.losses import constant_loss, mean_loss, task_shares, total_loss
 from ips.training.memory import ChosenPatches
 
 if TYPE_CHECKING:
@@ -99,14 +99,15 @@ class Learner(BaseLearner):
         self.losses: list[Tensor] = []
         self.task_losses: list[Tensor] = []  # of the tasks, and of the lead
         self.spreads: list[Tensor] = []  # see `_spread`
-        self.answers: dict[str, Tensor] = {}  # number of training images with each
+        self.answers: dict[str, Tensor] = {}  # see `Task.answer_statistics`
+        self.shares: list[Tensor] = []  # of the tasks in the losses
         self.validation_losses: list[Tensor] = []  # of each image
         self.collector = PredictionCollector(self.tasks)
 
     def on_train_epoch_start(self) -> None:
         """Reset the metrics, and freeze the BatchNorms that Lightning put into training mode."""
         self.metrics, self.losses = self._new_metrics(), []
-        self.task_losses, self.spreads, self.answers = [], [], {}
+        self.task_losses, self.spreads, self.answers, self.shares = [], [], {}, []
         if self.config.encoder.freeze_norm:
             freeze_norms(self.net.encoder)
 
@@ -130,11 +131,14 @@ class Learner(BaseLearner):
             loss = loss + parts[-1]
         self.check_finite(loss)
         self._update(self.metrics, output, labels)
-        self.task_losses.append(torch.stack(parts).detach())  # (1,) or (2,)
+        shares = task_shares(self.tasks, labels)
+        if shares.any():
+            self.task_losses.append(torch.stack(parts).detach())  # (1,) or (2,)
+            self.shares.append(shares)
         if output.attention is not None:
             self.spreads.append(_spread(output.attention.detach()))
         for name, task in self.tasks.items():
-            self.answers[name] = self.answers.get(name, 0) + task.answer_counts(labels[name])
+            self.answers[name] = self.answers.get(name, 0) + task.answer_statistics(labels[name])
         return loss
 
     def _choose(self, net: SelectingNet, batch: Batch, seed: int) -> Selected:
@@ -155,7 +159,8 @@ class Learner(BaseLearner):
         The loss of the lead is that of the tasks if there is none.
         """
         losses = torch.stack(self.task_losses).mean(dim=0)
-        chance = constant_loss(self.tasks, self.answers, **self._loss_options)
+        shares = torch.stack(self.shares).mean(dim=0)
+        chance = constant_loss(self.tasks, self.answers, shares=shares, **self._loss_options)
         return torch.stack([losses[0], losses[-1], chance.to(losses)])
 
     def attention_spread(self) -> Tensor | None:
@@ -179,7 +184,8 @@ class Learner(BaseLearner):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         output, _ = self._score(self.validation_metrics, batch)
         loss = self._loss(output, batch.labels).detach()
-        self.validation_losses += [loss] * len(batch.sources)  # the last batch may be smaller
+        if task_shares(self.tasks, batch.labels).any():
+            self.validation_losses += [loss] * len(batch.sources)  # the last may be smaller
 
     def on_test_epoch_start(self) -> None:
         self.metrics = self._new_metrics()
@@ -302,4 +308,7 @@ def _spread(attention: Tensor) -> Tensor:
 
 def _compute(metrics: Mapping[str, Metric]) -> dict[str, float]:
     # Metrics compute in float32: round to six digits, so that 360 of 400 gives 0.9.
-    return {name: round(float(metric.compute()), 6) for name, metric in metrics.items()}
+    return {
+        name: round(float(metric.compute()), 6) if metric.update_called else math.nan
+        for name, metric in metrics.items()
+    }

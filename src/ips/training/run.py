@@ -32,7 +32,7 @@ from ips.training import harness
 from ips.training.balance import class_weights, lopsided_classes
 from ips.training.batches import Batches
 from ips.training.best import BestEpoch
-from ips.training.checks import check_files, missing_classes
+from ips.training.checks import check_files, missing_classes, missing_labels
 from ips.training.data import Data, build_data
 from ips.training.defaults import changes
 from ips.training.event_log import EventLog
@@ -254,7 +254,10 @@ def _predict(learner: Learner, data: Data, progress: Progress) -> TestPrediction
 
 def _check(data: Data, config: Config, progress: Progress) -> None:
     """Check labels and files before the first step; warn of doubtful splits."""
-    warnings = missing_classes(data.labels, build_tasks(config.tasks))
+    tasks = build_tasks(config.tasks)
+    warnings = missing_classes(data.labels, tasks)
+    for sentence in missing_labels(data.labels, tasks):
+        _say(progress, sentence)
     if isinstance(config.data, TableConfig):
         warnings += leaks(data, config.data)
         if note := encoding_note(config.data.csv):

@@ -141,8 +141,10 @@ class Library:
             if isinstance(predicted, str):
                 probability = self.predictor.class_probabilities(task, p)[predicted]
                 rows.append({"names": [predicted], "probability": probability})
-            else:
+            elif isinstance(predicted, list):
                 rows.append({"names": predicted, "probability": None})
+            else:
+                rows.append({"names": [f"{predicted:.4g}"], "probability": None})
         return rows
 
     def _cache_file(self, entry: Entry) -> Path:

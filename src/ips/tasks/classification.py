@@ -1,27 +1,23 @@
-"""What a task is: its classes, loss, activation, decision and metric. Networks emit logits.
+"""One class per image, any number of labels, or yes and no.
 
 Letters: B images, C classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ips.config import TaskConfig
+from ips.tasks.task import Answer, ClassKind, Score, Task
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
-Kind = Literal["multiclass", "multilabel", "binary"]
-Score = Literal["accuracy", "exact-match", "auc"]
-
-_DEFAULT_SCORE: dict[Kind, Score] = {
+_DEFAULT_SCORE: dict[ClassKind, Score] = {
     "multiclass": "accuracy",
     "multilabel": "exact-match",
     "binary": "auc",
@@ -33,8 +29,8 @@ LOPSIDED = 3
 
 
 @dataclass(frozen=True)
-class Task:
-    """One prediction per image.
+class Classification(Task):
+    """One class per image, any number of labels, or yes and no.
 
     Args:
         kind: multiclass, multilabel or binary. A binary task has a single logit, that of its
@@ -45,7 +41,7 @@ class Task:
             (binary). Exact match counts an image only if all its labels are right.
     """
 
-    kind: Kind
+    kind: ClassKind
     classes: int
     names: tuple[str, ...] | None = None
     score: Score | None = None
@@ -65,20 +61,20 @@ class Task:
         """Number of logits of the task's head."""
         return 1 if self.kind == "binary" else self.classes
 
-    def loss(
-        self,
-        logits: Tensor,
-        labels: Tensor,
-        *,
-        weights: Tensor | None = None,
-        smoothing: float = 0.0,
-    ) -> Tensor:
-        """Mean loss of ``(B, outputs)`` logits over the batch.
+    @property
+    def missing(self) -> Tensor:
+        """The label of an image that has none: -1 for a class number, else nan."""
+        if self.kind == "multiclass":
+            return torch.tensor(-1)
+        return torch.full((self.classes,) if self.kind == "multilabel" else (), torch.nan)
 
-        Args:
-            weights: weight of each answer, in the shape of `answer_counts`; None for equal ones.
-            smoothing: share of a label that is spread over all classes.
-        """
+    def known(self, labels: Tensor) -> Tensor:
+        """Whether each of B images has a label, as bools ``(B,)``."""
+        return labels >= 0 if self.kind == "multiclass" else super().known(labels)
+
+    def _loss(
+        self, logits: Tensor, labels: Tensor, *, weights: Tensor | None, smoothing: float
+    ) -> Tensor:
         reduction = "mean" if weights is None else "none"
         if self.kind == "multiclass":
             losses = F.cross_entropy(logits, labels, reduction=reduction, label_smoothing=smoothing)
@@ -98,10 +94,11 @@ class Task:
 
         A multilabel task asks C questions with the answers no and yes, the others ask only one.
 
-        >>> Task("multilabel", 2).answer_counts(torch.tensor([[0.0, 1.0], [0.0, 0.0]])).tolist()
+        >>> labels = torch.tensor([[0.0, 1.0], [0.0, 0.0]])
+        >>> Classification("multilabel", 2).answer_counts(labels).tolist()
         [[2, 0], [1, 1]]
         """
-        present = self.one_hot(labels)  # (B, C)
+        present = self.one_hot(labels[self.known(labels)])  # (B, C)
         counts = present.sum(dim=0)
         if self.kind == "multilabel":
             return torch.stack([len(present) - counts, counts], dim=1)
@@ -111,6 +108,21 @@ class Task:
         """Weights ``(questions, answers)`` of the labels of B images, ``(B, questions)``."""
         answers = labels.long().view(len(labels), len(weights))
         return weights[torch.arange(len(weights), device=weights.device), answers]
+
+    def answer_statistics(self, labels: Tensor) -> Tensor:
+        return self.answer_counts(labels)
+
+    def constant_loss(
+        self, statistics: Tensor, *, weights: Tensor | None = None, smoothing: float = 0.0
+    ) -> Tensor:
+        """The loss of the labels' frequencies as probabilities, from `answer_counts`."""
+        share = statistics.double()  # (questions, answers)
+        share = share / share.sum(dim=1, keepdim=True)
+        if weights is not None:
+            share = share * weights.to(share)
+        total = share.sum(dim=1, keepdim=True)
+        target = share * (1 - smoothing) + total * smoothing / share.shape[1]
+        return -torch.xlogy(target, target / total).sum(dim=1).mean()
 
     def activation(self, logits: Tensor) -> Tensor:
         """Logits to probabilities, both ``(..., outputs)``."""
@@ -131,7 +143,7 @@ class Task:
     def class_probabilities(self, probabilities: Tensor) -> Tensor:
         """Probabilities ``(..., outputs)`` to ``(..., C)``; a binary task gets a second column.
 
-        >>> Task("binary", 2).class_probabilities(torch.tensor([0.75])).tolist()
+        >>> Classification("binary", 2).class_probabilities(torch.tensor([0.75])).tolist()
         [0.25, 0.75]
         """
         if self.kind != "binary":
@@ -165,8 +177,22 @@ class Task:
             return labels.bool()
         return F.one_hot(labels.long(), len(self.class_names)).bool()
 
+    def targets(self, labels: Tensor) -> Tensor:
+        """The classes of B images as bools ``(B, C)``; all False for an image without a label."""
+        known = self.known(labels)
+        present = torch.zeros(len(labels), len(self.class_names), dtype=torch.bool)
+        present[known.cpu()] = self.one_hot(labels[known]).cpu()
+        return present
+
+    def answer(self, columns: Tensor) -> Answer:
+        return self.truth(self.decide(columns))
+
+    def truth(self, target: Tensor) -> Answer:
+        """Names of the classes that are True in ``(C,)``; a list only for a multilabel task."""
+        names = [name for name, here in zip(self.class_names, target, strict=True) if here]
+        return names if self.kind == "multilabel" else names[0]
+
     def metric(self) -> Metric:
-        """A new metric, to be updated with `update`."""
         from torchmetrics import Accuracy, ExactMatch
 
         from ips.metrics import AUC
@@ -179,12 +205,11 @@ class Task:
                 return Accuracy(task=self.kind, average=average, **options)
             case "exact-match":
                 return ExactMatch(task=self.kind, **options)
-            case "auc":
+            case _:
                 return AUC()
 
-    def update(self, metric: Metric, logits: Tensor, labels: Tensor) -> None:
-        """Add a batch to ``metric``."""
-        probabilities = self.activation(logits.detach().float())
+    def _update(self, metric: Metric, logits: Tensor, labels: Tensor) -> None:
+        probabilities = self.activation(logits)
         if self.metric_name == "auc":
             # The first class of a binary task would only repeat the area of the second.
             metric.update(probabilities, self.one_hot(labels)[:, -self.outputs :])
@@ -196,7 +221,7 @@ class Task:
     def only_class(self, present: Tensor) -> str | None:
         """What all images of ``(B, C)`` bools from `one_hot` have in common, if they are all equal.
 
-        >>> task = Task("binary", 2, names=("normal", "tumor"))
+        >>> task = Classification("binary", 2, names=("normal", "tumor"))
         >>> task.only_class(task.one_hot(torch.tensor([1.0, 1.0])))
         'only class tumor'
         """
@@ -206,12 +231,10 @@ class Task:
             return "the same labels for every image"
         return f"only class {self.class_names[int(present[0].int().argmax())]}"
 
+    def nothing_to_learn(self, labels: Tensor) -> str | None:
+        return self.only_class(self.one_hot(labels))
 
-def build_tasks(configs: Mapping[str, TaskConfig]) -> dict[str, Task]:
-    """The tasks that a config describes, by name."""
-    return {
-        name: Task(
-            c.kind, c.classes, None if c.names is None else tuple(c.ordered(c.names)), c.metric
-        )
-        for name, c in configs.items()
-    }
+    def absent(self, labels: Tensor) -> list[str]:
+        """Classes that none of the images has."""
+        some = self.one_hot(labels).any(dim=0).tolist()
+        return [name for name, there in zip(self.class_names, some, strict=True) if not there]
