@@ -8,6 +8,7 @@ from ips.experiments.arms import Arm
 from ips.experiments.figures import draw_grid, draw_lines, draw_scores
 from ips.experiments.tables import (
     BEGUN,
+    MACRO_F1,
     Result,
     localisation_table,
     markdown,
@@ -58,6 +59,15 @@ def test_the_table_counts_the_trainings_that_have_begun() -> None:
     assert localisation_table([A, B], results) == ""
 
 
+def test_macro_f1_is_beside_the_score_of_its_task() -> None:
+    results = [Result(arm, 0, task, 0.9) for arm in (A, B) for task in ("limit", "weather")]
+    results.append(Result(A, 0, "limit", 0.75, measure=MACRO_F1))
+    header, _, first, second = markdown([A, B], results).splitlines()
+    assert "| limit [%] | macro F1 [%] | weather [%] |" in header
+    assert "| 90.0 | 75.0 | 90.0 |" in first
+    assert "| 90.0 | – | 90.0 |" in second
+
+
 def test_the_csv_file_is_tidy(tmp_path: Path) -> None:
     results = [
         Result(A, 1, "majority", 0.5),
@@ -87,6 +97,6 @@ def test_the_figures_are_drawn(tmp_path: Path) -> None:
         return [Result(arm, 0, name, 0.5) for arm in arms for name in names]
 
     draw_grid(tmp_path / "grid.png", grid, results(grid))
-    draw_lines(tmp_path / "lines.png", sizes, results(sizes), x="side", task="majority")
+    draw_lines(tmp_path / "lines.png", sizes, results(sizes), x="side", panels=("step_ms", "majority"))
     draw_scores(tmp_path / "scores.png", [A, B], results([A, B]))
     assert {path.name for path in tmp_path.iterdir()} == {"grid.png", "lines.png", "scores.png"}

@@ -72,7 +72,8 @@ class Experiment:
         recipes: name of the recipe per scale.
         build_arms: function that returns the arms of a scale.
         kind: presentation of the results: a ``table`` with a bar chart, ``table-per-run`` with the
-            score of every run as well, ``lines`` over the image size, or a ``grid`` of M and I.
+            score of every run as well, ``lines`` over a size, or a ``grid`` of M and I.
+        lines: the size on the horizontal axis, and tasks or costs, a panel for each.
         common: settings of every arm, per scale.
         seeds: default number of seeds per arm; 5 in the paper, or 1 where it varies a size.
         patches: patches of the largest image per scale; if given, memory is drawn against N.
@@ -84,6 +85,7 @@ class Experiment:
     recipes: Mapping[Scale, str]
     build_arms: Callable[[Scale], list[Arm]]
     kind: Kind = "table"
+    lines: tuple[str, tuple[str, ...]] = ("", ())
     common: Mapping[Scale, tuple[str, ...]] = field(default_factory=dict)
     seeds: int = 5
     patches: Mapping[Scale, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The paper's tables and figures, at its own scale and at the scale of a laptop.
+"""The paper's tables and figures, at its own scale and at that of a laptop, and two of our own.
 
 The rows of the tables are in ``rows/NAME-SCALE.txt``. At the scale of the paper they include its
 numbers: scores in per cent, VRAM and milliseconds on an A100. At the scale of a laptop, sizes
@@ -40,6 +40,7 @@ _SIZES = ("M", "N", "patch")  # columns that are settings; the others are publis
 _NO_DROPOUT = "aggregate.attention_dropout=0"
 _PUBLISHED = ["train.start=attention", "train.restarts=0"]
 _LED = ["train.start=patches", "train.restarts=2"]
+_SHIFTED = ["augment.kind=none", "augment.shift=0.5"]
 
 
 def _traffic_signs(scale: Scale, method: str, sizes: dict[str, str]) -> list[str]:
@@ -69,6 +70,10 @@ def _megapixel_mnist(scale: Scale, method: str, sizes: dict[str, str]) -> list[s
     if scale == "laptop" and method == "dps":
         settings.append("dps.scale=0.34")  # 10 x 10 patches of 500 px; a third gives 9 x 9
     return settings
+
+
+def _gtsdb(scale: Scale, method: str, sizes: dict[str, str]) -> list[str]:
+    return [] if method in ("cnn", "deepmil") else [f"select.keep={sizes['M']}"]
 
 
 def _patch_size(scale: Scale, method: str, sizes: dict[str, str]) -> list[str]:
@@ -125,6 +130,15 @@ def _image_size(scale: Scale) -> list[Arm]:
     return arms
 
 
+def _few_images(scale: Scale) -> list[Arm]:
+    arms = []
+    for images in (250, 500, 1000):
+        for label, start in (("ips", [*_LED, *_SHIFTED]), ("ips-published", _PUBLISHED)):
+            settings = (f"data.train={images}", *start)
+            arms.append(Arm(_LABELS[label], settings, {"images": f"{images:,}"}))
+    return arms
+
+
 def _memory_chunk(scale: Scale) -> list[Arm]:
     N = 900 if scale == "paper" else 400
     counts = (10, 25, 50, 100, 200, 400) if scale == "paper" else (4, 16, 64, 128)
@@ -150,6 +164,11 @@ _SIGNS: dict[Scale, str] = {"laptop": "road-signs", "paper": "traffic-signs"}
 
 # Feasible for a CNN without a GPU.
 _SMALL_MNIST: dict[Scale, tuple[str, ...]] = {"laptop": ("data.side=500", "train.epochs=12")}
+
+# Images that are not drawn anew in every epoch, with much noise.
+_FIXED_MNIST: dict[Scale, tuple[str, ...]] = {
+    "laptop": ("data.side=600", "data.noise=100", "data.fresh=false", "train.epochs=30")
+}
 
 _ALL = (
     Experiment(
@@ -179,6 +198,7 @@ _ALL = (
         _MNIST,
         _image_size,
         kind="lines",
+        lines=("side", ("memory_gb", "step_ms", "majority")),
         common={"laptop": ("train.epochs=12",)},
         seeds=1,
     ),
@@ -204,6 +224,22 @@ _ALL = (
         partial(_read_rows, "ips-deepmil", _ips_deepmil),
         kind="table-per-run",
         common=_SMALL_MNIST,
+    ),
+    Experiment(
+        "few-images",
+        "Accuracy against the number of training images, among much noise",
+        {"laptop": "megapixel-mnist"},
+        _few_images,
+        kind="lines",
+        lines=("images", ("majority", "max", "top", "multi")),
+        common=_FIXED_MNIST,
+    ),
+    Experiment(
+        "gtsdb",
+        "Speed limits on real photographs (get them with `ips data gtsdb`)",
+        {"laptop": "gtsdb"},
+        partial(_read_rows, "gtsdb", _gtsdb),
+        seeds=3,
     ),
 )
 EXPERIMENTS = {experiment.name: experiment for experiment in _ALL}

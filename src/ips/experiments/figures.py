@@ -28,6 +28,7 @@ _MICRO_BATCHES = {
     "fixed": "micro-batches of a fixed size",
     "B·I": "B·I patches at once, as in the paper",
 }
+_X_TITLES = {"side": "side of the image, px", "images": "training images"}
 _UNITS = {"memory_gb": "GB", "step_ms": "ms"}
 _TITLE_SIZE = 10.5
 _NOTE: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "size": 8, "color": MUTED}
@@ -73,26 +74,34 @@ def draw_scores(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> N
 
 
 def draw_lines(
-    path: Path, arms: Sequence[Arm], results: Sequence[Result], *, x: str, task: str
+    path: Path, arms: Sequence[Arm], results: Sequence[Result], *, x: str, panels: Sequence[str]
 ) -> None:
-    """Draw Figure 3: memory, time of a step and accuracy, with a line for every label."""
-    figure = _figure(11.5, 4.2)
+    """Draw a panel for every task or cost against the size ``x``: a line for the means of a label.
+
+    Dots are the runs.
+    """
+    figure = _figure(0.55 + 3.65 * len(panels), 4.2)
+    width = figure.get_figwidth()
     labels = list(dict.fromkeys(arm.label for arm in arms))
-    for number, name in enumerate(("memory_gb", "step_ms", task)):
+    for number, name in enumerate(panels):
         box = (0.75 + 3.65 * number, 1.0, 3.0, 2.6)
         axes = add_axes(figure, box, title=_TITLES.get(name, f"{name}, %"), size=_TITLE_SIZE)
         for colour, label in zip(COLOURS, labels, strict=False):
             points = sorted(
-                (_number(arm.sizes[x]), fmean(values))
+                (_number(arm.sizes[x]), values)
                 for arm in arms
                 if arm.label == label and (values := _plot_values(results, arm, name))
             )
-            sides, means = [side for side, _ in points], [mean for _, mean in points]
-            axes.plot(sides, means, "o-", color=colour, lw=2, ms=5)
-        axes.set_ylim(bottom=0, top=102 if name == task else None)
-        axes.set_xlabel("side of the image, px", color=MUTED, size=9)
-    for number, (colour, label) in enumerate(zip(COLOURS, labels, strict=False)):
-        figure.text(0.065 + 0.16 * number, 0.04, f"● {label}", color=colour, size=10)
+            sizes = [size for size, _ in points]
+            axes.plot(sizes, [fmean(values) for _, values in points], "-", color=colour, lw=2)
+            for size, values in points:
+                axes.plot([size] * len(values), values, "o", color=colour, ms=5, alpha=0.7)
+        axes.set_ylim(bottom=0, top=None if name in EFFICIENCY else 102)
+        axes.set_xlabel(_X_TITLES[x], color=MUTED, size=9)
+    left = 0.75
+    for colour, label in zip(COLOURS, labels, strict=False):
+        figure.text(left / width, 0.04, f"● {label}", color=colour, size=10)
+        left += 0.5 + 0.085 * len(label)
     save_figure(figure, path)
 
 

@@ -25,6 +25,7 @@ from ips.experiments.figures import draw_grid, draw_lines, draw_memory, draw_sco
 from ips.experiments.stand_in import with_stand_in, write_stand_in
 from ips.experiments.tables import (
     BEGUN,
+    MACRO_F1,
     Result,
     localisation_table,
     markdown,
@@ -188,6 +189,7 @@ def read_results(plan: Plan) -> list[Result]:
                 scores = _read_scores(RunFolder(run).test)
                 defined = {task: s for task, s in scores.items() if s is not None}
                 results += [Result(arm, seed, task, score) for task, score in defined.items()]
+                results += _read_macro_f1(RunFolder(run).test, arm, seed)
                 results += _read_localisation(RunFolder(run).test, arm, seed)
                 results += _read_begun(RunFolder(run).start, arm, seed)
     return results
@@ -303,6 +305,17 @@ def _read_scores(path: Path) -> dict[str, float | None]:
     return scores
 
 
+def _read_macro_f1(path: Path, arm: Arm, seed: int) -> list[Result]:
+    """The macro F1 of the tasks for which a test has it: those with lopsided labels."""
+    values = _read_json(path) or {}
+    scores = {task: v.get("scores", {}) for task, v in values.items() if isinstance(v, dict)}
+    return [
+        Result(arm, seed, task, found[MACRO_F1]["score"], measure=MACRO_F1)
+        for task, found in scores.items()
+        if MACRO_F1 in found
+    ]
+
+
 def _read_localisation(path: Path, arm: Arm, seed: int) -> list[Result]:
     """The scores of a test that say where attention is, as far as it has any."""
     values = _read_json(path) or {}
@@ -344,7 +357,8 @@ def _write_results(plan: Plan) -> list[Path]:
     text = markdown(arms, results)
     match plan.experiment.kind:
         case "lines":
-            draw_lines(figure, arms, results, x="side", task="majority")
+            x, panels = plan.experiment.lines
+            draw_lines(figure, arms, results, x=x, panels=panels)
         case "grid":
             draw_grid(figure, arms, results)
         case "table" | "table-per-run":

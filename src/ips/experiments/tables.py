@@ -26,7 +26,7 @@ class Result:
         value: the number; scores are between 0 and 1.
         computed: whether it was computed from smaller sizes instead of measured.
         measure: which number it is: None for a score or cost, a key of
-            `ips.localisation.MEASURES`, or `BEGUN`.
+            `ips.localisation.MEASURES`, `MACRO_F1`, or `BEGUN`.
     """
 
     arm: Arm
@@ -44,6 +44,8 @@ _HEADINGS = {
     "step_ms": "step [ms]",
 }
 EFFICIENCY = tuple(_HEADINGS)
+MACRO_F1 = "macro-f1"
+"""Measure of a run with lopsided labels (`ips.task_scores`)."""
 BEGUN = "begun"
 """Measure of a run that is 1 if its training has begun, and 0 if not (`ips.training.start`)."""
 _LOCALISATION = {
@@ -79,6 +81,9 @@ def markdown(arms: Sequence[Arm], results: Sequence[Result]) -> str:
     for name in names:
         cells = [_cell(name, _matching(results, arm, name)) for arm in arms]
         columns += [(_HEADINGS.get(name, f"{name} [%]"), cells), *_published(arms, name)]
+        if any(r.measure == MACRO_F1 for r in results if r.name == name):
+            cells = [_cell(name, _matching(results, arm, name, MACRO_F1)) for arm in arms]
+            columns.append(("macro F1 [%]", cells))
     begun = {
         arm.slug: [r.value for r in results if (r.arm, r.measure) == (arm, BEGUN)] for arm in arms
     }
