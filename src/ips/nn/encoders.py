@@ -14,9 +14,22 @@ from functools import partial
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ips.errors import ConfigError
+
+
+class Enlarge(nn.Module):
+    """Enlarge patches before the first layer, which halves them at once: for small objects."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(n, C, h, w)`` to ``(n, C, factor·h, factor·w)``."""
+        return F.interpolate(x, scale_factor=self.factor, mode="bilinear")
 
 
 class BasicBlock(nn.Module):
@@ -91,6 +104,7 @@ class ResNet(nn.Module):
             object in an otherwise empty patch counts in full.
         start: initial first layer: ``kaiming`` as in all other layers, or ``authors``: where images
             are not RGB, the authors' code replaces the layer by one with PyTorch's default.
+        enlarge: factor by which patches are enlarged first.
     """
 
     def __init__(
@@ -104,12 +118,14 @@ class ResNet(nn.Module):
         norm: bool = False,
         pool: Literal["mean", "max"] = "mean",
         start: Literal["kaiming", "authors"] = "kaiming",
+        enlarge: float = 1.0,
     ) -> None:
         super().__init__()
         if not 1 <= stages <= 4:
             raise ConfigError(f"encoder.stages={stages}: a ResNet has 1 to 4 stages")
         self.patch_shape = (channels, None, None)
         self.channels, self.pool = channels, pool
+        self.enlarge = Enlarge(enlarge) if enlarge != 1 else nn.Identity()
         self.conv1 = nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.relu = nn.ReLU(inplace=True)
@@ -140,7 +156,7 @@ class ResNet(nn.Module):
     def maps(self, x: Tensor) -> Tensor:
         """``(n, C, h, w)`` to the feature maps of the last stage, ``(n, D, h', w')``."""
         x = self.relu(
-            self.maxpool(self.bn1(self.conv1(x)))
+            self.maxpool(self.bn1(self.conv1(self.enlarge(x))))
         )  # ReLU last: the same result, a quarter of the work
         for name in self.stages:
             x = self.get_submodule(name)(x)
