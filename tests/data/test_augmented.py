@@ -15,7 +15,15 @@ from ips.patches import PatchSource, open_patches
 from ips.patches.view import View
 
 ALL = AugmentConfig(
-    kind="slides", flips="both", turns=True, colour=0.2, stain=0.1, blur=1, shift=0.25
+    kind="slides",
+    flips="both",
+    turns=True,
+    size=0.3,
+    tilt=10,
+    colour=0.2,
+    stain=0.1,
+    blur=1,
+    shift=0.25,
 )
 NONE = AugmentConfig(kind="none", flips="none", turns=False, colour=0, stain=0, blur=0, shift=0)
 
@@ -80,6 +88,9 @@ def test_every_setting_is_drawn_within_its_limit() -> None:
         values = [getattr(v, name) for v in drawn]
         assert 0.8 <= min(values) < 0.85
         assert 1.15 < max(values) <= 1.2
+    assert 1 / 1.3 <= min(v.size for v in drawn) < 0.8
+    assert 1.25 < max(v.size for v in drawn) <= 1.3
+    assert 9 < max(abs(v.tilt) for v in drawn) <= 10
     assert 80 < sum(v.blur == 0 for v in drawn) < 120
     assert 0.9 < max(v.blur for v in drawn) <= 1
     assert 0.2 < max(max(v.shift) for v in drawn) <= 0.25

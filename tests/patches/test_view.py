@@ -15,6 +15,8 @@ PIXELS = np.random.default_rng(0).integers(0, 256, (50, 70, 3), dtype=np.uint8)
 VIEW = View(
     mirrored=True,
     turns=1,
+    size=1.2,
+    tilt=-7.0,
     shift=(0.3, -0.2),
     brightness=1.1,
     contrast=0.9,
@@ -50,6 +52,21 @@ def test_mirrored_and_turned_patches() -> None:
     assert torch.equal(View(mirrored=True).apply(patches), patches.flip(3))
     assert torch.equal(View(upside_down=True).apply(patches), patches.flip(2))
     assert torch.equal(View(turns=3).apply(patches), patches.rot90(3, (2, 3)))
+
+
+def test_what_patches_show_is_resized_and_rotated_about_their_centres() -> None:
+    patches = torch.zeros(1, 1, 16, 16, dtype=torch.uint8)
+    patches[..., 6:10, 6:10] = 200  # a square of 4 px
+    larger = View(size=2.0).apply(patches)
+    assert (larger[..., 5:11, 5:11] == 200).all()
+    assert int((larger >= 100).sum()) == 64
+    smaller = View(size=0.8).apply(patches)
+    assert abs(float(smaller.sum()) / float(patches.sum()) - 0.64) < 0.05
+    patches[..., 6:10, 10:] = 100  # a bar to the right points up after a quarter turn
+    turned = View(tilt=90.0).apply(patches)
+    assert (turned.int() - patches.rot90(1, (2, 3)).int()).abs().max() <= 1
+    flat = torch.full((2, 3, 8, 8), 93, dtype=torch.uint8)
+    assert torch.equal(View(size=0.7, tilt=20.0).apply(flat), flat)
 
 
 def test_brightness_scales_and_contrast_keeps_grey() -> None:

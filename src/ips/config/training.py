@@ -66,6 +66,10 @@ class AugmentConfig(Section):
         None, "Mirrored patches: none, horizontal, or both, also top to bottom"
     )
     turns: bool | None = key(None, "Quarter turns of patches")
+    size: float | None = key(
+        None, "Largest relative change of the size of what patches show", ge=0, le=1
+    )
+    tilt: float | None = key(None, "Largest rotation of patches in degrees", ge=0, le=45)
     colour: float | None = key(
         None, "Largest relative change of brightness, contrast and saturation", ge=0, lt=1
     )

@@ -71,7 +71,7 @@ def draw_view(rng: np.random.Generator, settings: AugmentConfig) -> View:
     """A random view within the limits of the settings."""
     # Always the same numbers in the same order, so that one setting does not change the others.
     left, up, turn, blur = rng.random(4).tolist()
-    colour, stain, shift = (2 * rng.random(count) - 1 for count in (4, 3, 2))
+    colour, stain, shift, form = (2 * rng.random(count) - 1 for count in (4, 3, 2, 2))
     change = settings.colour or 0.0
     brightness, contrast, saturation, _ = (1 + change * colour).tolist()
     x, y = ((settings.shift or 0.0) * shift).tolist()
@@ -79,6 +79,8 @@ def draw_view(rng: np.random.Generator, settings: AugmentConfig) -> View:
         mirrored=settings.flips in ("horizontal", "both") and left < 0.5,
         upside_down=settings.flips == "both" and up < 0.5,
         turns=int(4 * turn) if settings.turns else 0,
+        size=(1 + (settings.size or 0.0)) ** float(form[0]),
+        tilt=(settings.tilt or 0.0) * float(form[1]),
         shift=(x, y),
         brightness=brightness,
         contrast=contrast,

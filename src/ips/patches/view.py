@@ -1,4 +1,4 @@
-"""A changed view of an image: mirrored, turned, recoloured or blurred patches of a moved grid.
+"""A changed view of an image: turned, resized, recoloured or blurred patches of a moved grid.
 
 Letters: k patches, C channels.
 """
@@ -31,6 +31,8 @@ class View:
         mirrored: whether patches are mirrored from left to right.
         upside_down: whether patches are mirrored from top to bottom.
         turns: quarter turns of patches.
+        size: factor of the size of what a patch shows, about its centre.
+        tilt: rotation about its centre in degrees, against the clock.
         shift: shift of the grid along x and y, as a fraction of its stride.
         brightness, contrast: factors, 1 for no change.
         colours: what each new channel of RGB takes from the old ones.
@@ -41,6 +43,8 @@ class View:
     mirrored: bool = False
     upside_down: bool = False
     turns: int = 0
+    size: float = 1.0
+    tilt: float = 0.0
     shift: tuple[float, float] = (0.0, 0.0)
     brightness: float = 1.0
     contrast: float = 1.0
@@ -50,7 +54,7 @@ class View:
 
     def apply(self, patches: Tensor) -> Tensor:
         """Change patches ``(k, C, h, w)`` uint8."""
-        if self._changes_values:
+        if self._changes_values and len(patches):
             size = max(1, _BLOCK // max(1, patches[:1].numel()))
             blocks = [self._changed(block) for block in patches.split(size)]
             patches = torch.cat(blocks) if len(blocks) > 1 else blocks[0]
@@ -62,11 +66,13 @@ class View:
     @property
     def _changes_values(self) -> bool:
         plain = View()
-        names = ("brightness", "contrast", "colours", "stains", "blur")
+        names = ("size", "tilt", "brightness", "contrast", "colours", "stains", "blur")
         return any(getattr(self, name) != getattr(plain, name) for name in names)
 
     def _changed(self, patches: Tensor) -> Tensor:
         x = patches.float()
+        if self.size != 1 or self.tilt:
+            x = _moved(x, self.size, math.radians(self.tilt))
         if self.stains != IDENTITY and x.shape[1] == 3:
             density = (256 / (x + 1)).log()
             x = 256 * _mixed(density, self.stains).neg().exp() - 1
@@ -78,6 +84,14 @@ class View:
         if self.blur:
             x = _blurred(_blurred(x, self.blur), self.blur)
         return x.round().clamp(0, 255).to(torch.uint8)
+
+
+def _moved(x: Tensor, size: float, tilt: float) -> Tensor:
+    """Resize and rotate square patches ``(k, C, h, h)`` about their centres; edges are mirrored."""
+    cos, sin = math.cos(tilt) / size, math.sin(tilt) / size
+    where = x.new_tensor([[cos, -sin, 0.0], [sin, cos, 0.0]]).expand(len(x), 2, 3)
+    grid = F.affine_grid(where, list(x.shape), align_corners=False)  # (k, h, h, 2)
+    return F.grid_sample(x, grid, padding_mode="reflection", align_corners=False)
 
 
 def _mixed(x: Tensor, matrix: Matrix) -> Tensor:

@@ -24,12 +24,22 @@ _STAGES = {EFFICIENTNET: 7}  # others have 4
 # Learning rates: a pretrained encoder needs small steps.
 _FINE_TUNING, _FROM_SCRATCH = 0.0005, 0.001
 
-_NONE = {"flips": "none", "turns": False, "colour": 0, "stain": 0, "blur": 0, "shift": 0}
+_NONE = {
+    "flips": "none",
+    "turns": False,
+    "size": 0,
+    "tilt": 0,
+    "colour": 0,
+    "stain": 0,
+    "blur": 0,
+    "shift": 0,
+}
 _PRESETS: dict[str, dict[str, Any]] = {
     "none": _NONE,
     "photographs": _NONE | {"flips": "horizontal", "colour": 0.2, "blur": 1, "shift": 0.25},
     # A slide has no top, and its stains differ from laboratory to laboratory.
-    "slides": {
+    "slides": _NONE
+    | {
         "flips": "both",
         "turns": True,
         "colour": 0.1,
