@@ -30,7 +30,7 @@ from ips.training.module import Learner
 _BEGUN = 0.8  # below it, attention can choose the patches
 _STALLED = 0.97  # a training that stays above it has not begun
 
-_PATIENCE = 0.3  # share of all epochs in which a start has to begin
+_PATIENCE = 1 / 3  # share of all epochs in which a start has to begin
 _FEWEST_EPOCHS = 3
 _LEAD_AT_MOST = 0.6  # share of the epochs of a start
 
