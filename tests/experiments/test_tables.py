@@ -97,6 +97,8 @@ def test_the_figures_are_drawn(tmp_path: Path) -> None:
         return [Result(arm, 0, name, 0.5) for arm in arms for name in names]
 
     draw_grid(tmp_path / "grid.png", grid, results(grid))
-    draw_lines(tmp_path / "lines.png", sizes, results(sizes), x="side", panels=("step_ms", "majority"))
+    draw_lines(
+        tmp_path / "lines.png", sizes, results(sizes), x="side", panels=("step_ms", "majority")
+    )
     draw_scores(tmp_path / "scores.png", [A, B], results([A, B]))
     assert {path.name for path in tmp_path.iterdir()} == {"grid.png", "lines.png", "scores.png"}
