@@ -43,6 +43,7 @@ _EXTRAS = {
     "xstatic": "viewer",
     "mlxtend": "demo",
     "timm": "timm",
+    "transformers": "transformers",
     "rasterio": "geo",
 }
 

@@ -17,7 +17,10 @@ from typer.testing import CliRunner
 from ips.cli import app
 from ips.nn import thin_resnet
 from ips.patches import open_features
+from ips.slides.coords import Resolution, slide_patches
 from ips.slides.encoder import default_device
+from ips.slides.foundation import build_preset
+from ips.slides.presets import PRESETS
 from tests.nn import fake_timm
 from tests.patches import feature_files as layouts
 
@@ -126,6 +129,8 @@ def test_weights_say_what_they_are_of(slides: Path, tmp_path: Path) -> None:
     [
         (["--encoder", "resnet50"], "needs --weights: a file, imagenet or hub:OWNER/REPO"),
         (["--encoder", "resnet51"], "choose one of resnet18, resnet50, thin-resnet"),
+        (["--encoder", "conch"], "or a preset that `ips slides encoders` lists"),
+        (["--encoder", "uni", "--stages", "2"], "--encoder uni has no --stages and --width"),
         ([*THIN, "--mean", "0.5,red"], "--mean 0.5,red: expected one number, or three"),
         (["--weights", "none.pth"], "none.pth: there is no such weights file"),
         (["--encoder", "hub:a/b", "--weights", "hub:c/d"], "are two different models"),
@@ -169,6 +174,68 @@ def test_a_missing_timm_is_one_sentence(
     words = ("slides", "features", slides, "--out", tmp_path / "out", "--encoder", "timm:vit")
     monkeypatch.setitem(sys.modules, "timm", None)
     assert "pip install" in refused(*words)
+
+
+@pytest.fixture
+def preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A slide of 1,024 px at 0.25 µm per pixel, and a folder with weights of the stand-in."""
+    fake_timm.install(monkeypatch)
+    pixels = np.random.default_rng(0).integers(0, 256, (1024, 1024, 3), dtype=np.uint8)
+    scale = {"resolution": (40000, 40000), "resolutionunit": "CENTIMETER"}
+    tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="rgb", tile=(256, 256), **scale)
+    folder = tmp_path / "virchow2"
+    folder.mkdir()
+    save_file(fake_timm.Tokens().state_dict(), folder / "model.safetensors")
+    return tmp_path / "a.tif", folder
+
+
+def test_a_preset_brings_its_patches_and_pixels(preset: tuple[Path, Path], tmp_path: Path) -> None:
+    slide, weights = preset
+    tissue, out = tmp_path / "tissue", tmp_path / "out"
+    words = ("slides", "features", slide, "--encoder", "Virchow2", "--weights", weights)
+    assert invoke(*words, "--dtype", "float32", "--out", out)[0] == 0
+    bag = open_features(out / "a.h5")
+    assert (len(bag), bag.extent, bag.attributes["patch_size"]) == (4, 448, 224)
+    assert bag.attributes["slide"] == str(slide)
+    assert bag.attributes["encoder"].endswith(", resize 224, crop 224, none, float32")
+    pixels = slide_patches(slide, resolution=Resolution(224, mpp=0.5)).read(range(4)) / 255
+    mean, std = (torch.tensor(values)[:, None, None] for values in PRESETS["virchow2"].pixels)
+    with torch.no_grad():
+        expected = build_preset(PRESETS["virchow2"], weights=str(weights))((pixels - mean) / std)
+    torch.testing.assert_close(bag.read(range(4)), expected, atol=1e-4, rtol=1e-4)
+
+    # coordinates of the same preset are taken, others are not
+    assert invoke("slides", "tissue", slide, "--encoder", "virchow2", "--out", tissue)[0] == 0
+    assert invoke(*words, "--coords", tissue, "--out", tmp_path / "second")[0] == 0
+    small = tmp_path / "small"
+    assert invoke("slides", "tissue", slide, "--patch-size", "256", "--out", small)[0] == 0
+    said = refused(*words, "--coords", small, "--out", tmp_path / "third")
+    assert "256 px at 1 level-0 pixels per pixel, but 224 px at 2 were requested" in said
+    own = ("--patch-size", "256", "--level", "0")
+    assert invoke(*words, "--coords", small, *own, "--out", tmp_path / "fourth")[0] == 0
+
+
+def test_features_where_trident_looks_for_them(preset: tuple[Path, Path], tmp_path: Path) -> None:
+    slide, weights = preset
+    words = ("slides", "features", slide, "--layout", "trident", "--out", tmp_path / "job")
+    code, said = invoke(*words, "--encoder", "uni", "--weights", weights)
+    assert code == 0
+    file = tmp_path / "job" / "20x_256px_0px_overlap" / "features_uni_v1" / "a.h5"
+    assert f"{file.parent}: 1 done" in said
+    bag = open_features(file)
+    assert (bag.layout.kind, bag.extent, len(bag)) == ("trident", 512, 4)
+    assert bag.attributes["target_magnification"] == 20
+    said = refused(*words, *THIN)
+    assert "--layout trident: TRIDENT names its folders by patch size and magnification" in said
+    assert invoke(*words, *THIN, "--patch-size", "512", "--mpp", "0.25")[0] == 0
+    assert (tmp_path / "job" / "40x_512px_0px_overlap" / "features_thin-resnet" / "a.h5").exists()
+
+
+def test_the_list_of_presets() -> None:
+    code, said = invoke("slides", "encoders")
+    assert code == 0
+    assert "virchow2 │ 224 px at 0.5 µm │ 2,560 │ CC-BY-NC-ND-4.0 │ login" in said
+    assert "dinov2-base │ 224 px │ 768 │ Apache-2.0 │ open" in said
 
 
 def trained(table: Path, folder: Path, *, width: int) -> None:

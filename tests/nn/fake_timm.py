@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.25, 0.2, 0.1)
@@ -18,8 +19,9 @@ MEAN, STD = (0.5, 0.4, 0.3), (0.25, 0.2, 0.1)
 class Tokens(nn.Module):
     """Stands in for a vision transformer: mean colour, through a linear layer."""
 
-    def __init__(self, *, channels: int = 3, side: int | None = None) -> None:
+    def __init__(self, *, channels: int = 3, side: int | None = None, registers: int = 0) -> None:
         super().__init__()
+        self.num_prefix_tokens = 1 + registers
         self.num_features = 8
         self.pretrained_cfg: dict[str, Any] = {"mean": MEAN, "std": STD}
         if side is not None:
@@ -27,8 +29,14 @@ class Tokens(nn.Module):
         self.norm = nn.Linear(channels, self.num_features)
 
     def forward(self, x: Tensor) -> Tensor:
-        tokens: Tensor = self.norm(x.flatten(2).mean(dim=2))
-        return tokens
+        token: Tensor = self.norm(x.flatten(2).mean(dim=2))
+        return token
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """A class token, register tokens of 1,000, and a token for each quarter of the patch."""
+        registers = torch.full((len(x), self.num_prefix_tokens - 1, self.num_features), 1e3)
+        quarters = F.adaptive_avg_pool2d(x, 2).flatten(2).transpose(1, 2)  # (n, 4, C)
+        return torch.cat([self(x)[:, None], registers, self.norm(quarters)], dim=1)
 
 
 def install(patch: pytest.MonkeyPatch, *, side: int | None = None) -> list[tuple[str, Any]]:
@@ -40,7 +48,8 @@ def install(patch: pytest.MonkeyPatch, *, side: int | None = None) -> list[tuple
 
     def create_model(name: str, **options: Any) -> nn.Module:
         created.append((name, options))
-        net = Tokens(channels=options.get("in_chans", 3), side=side)
+        channels, registers = options.get("in_chans", 3), options.get("reg_tokens", 0)
+        net = Tokens(channels=channels, side=side, registers=registers)
         if options["pretrained"]:
             for parameter in net.parameters():
                 nn.init.ones_(parameter)
@@ -56,6 +65,9 @@ def replace(patch: pytest.MonkeyPatch, create_model: Callable[..., nn.Module]) -
     module.__spec__ = ModuleSpec("timm", None)
     module.create_model = create_model  # type: ignore[attr-defined]
     patch.setitem(sys.modules, "timm", module)
+    layers = ModuleType("timm.layers")
+    layers.SwiGLUPacked = nn.Identity  # type: ignore[attr-defined]
+    patch.setitem(sys.modules, "timm.layers", layers)
 
 
 def is_pretrained(net: nn.Module) -> bool:

@@ -48,6 +48,52 @@ class TestWriter:
         assert bag.layout.kind == "trident"
         assert bag.extent == 512
 
+    def test_names_the_slide(self, tmp_path: Path) -> None:
+        slide = tmp_path / "slides" / "odd \udcff.svs"  # not UTF-8 on disk
+        with FeatureWriter(
+            tmp_path / "a.h5", patch_size=64, extent=128, size=(4096, 2048), slide=slide
+        ) as writer:
+            writer.append(FEATURES, PIXELS)
+        bag = open_features(tmp_path / "a.h5")
+        assert bag.layout.kind == "ips"
+        assert bag.attributes["slide"] == str(tmp_path / "slides" / "odd ?.svs")
+        assert (bag.attributes["level0_width"], bag.attributes["level0_height"]) == (4096, 2048)
+
+    @pytest.mark.parametrize(
+        ("known", "finest", "read"),
+        [({"mpp": 0.2528}, 40, 20), ({"mpp": 0.24, "magnification": 20.0}, 20, 10), ({}, *"NN")],
+    )
+    def test_has_all_attributes_of_trident(
+        self, tmp_path: Path, known: dict[str, float], finest: object, read: object
+    ) -> None:
+        path = tmp_path / "job" / "a.h5"
+        with FeatureWriter(
+            path,
+            patch_size=256,
+            extent=512,
+            size=(4096, 2048),
+            encoder="uni",
+            layout="trident",
+            **known,  # type: ignore[arg-type]
+        ) as writer:
+            writer.append(FEATURES, PIXELS)
+        with h5py.File(path) as file:
+            assert dict(file.attrs) == {}
+            names = {"name": "a", "savetodir": str(path.parent)}
+            assert dict(file["features"].attrs) == {"encoder": "uni", **names}
+            expected = names | {
+                "patch_size": 256,
+                "patch_size_level0": 512,
+                "level0_magnification": "None" if finest == "N" else finest,
+                "target_magnification": "None" if read == "N" else read,
+                "overlap": 0,
+                "level0_width": 4096,
+                "level0_height": 2048,
+            }
+            assert expected.items() <= dict(file["coords"].attrs).items()
+        bag = open_features(path)
+        assert (bag.layout.kind, bag.extent, bag.mpp) == ("trident", 512, known.get("mpp"))
+
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
     def test_half_precision(self, tmp_path: Path, dtype: torch.dtype) -> None:
         features = torch.from_numpy(FEATURES).to(dtype)

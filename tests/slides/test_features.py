@@ -20,6 +20,7 @@ import pytest
 import tifffile
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor, nn
 
 from ips.errors import ConfigError, ImageError, PatchError
@@ -126,6 +127,28 @@ def test_the_encoder_sees_the_centre_crop(
     expected = (ends - torch.tensor([0.5, 0.25, 0.0])) / 2
     torch.testing.assert_close(stored[:6], expected.flatten())
     assert stored[6:].tolist() == [last - first + 1] * 2
+
+
+def test_patches_are_scaled_before_the_crop(slides: dict[str, Path], tmp_path: Path) -> None:
+    scaled = FeatureExtractor(
+        Corners(), name="corners", resize=48, crop=32, normalise="none", dtype="float32"
+    )
+    assert scaled.label.endswith(", resize 48, crop 32, none, float32")
+    source = OPEN(slides["s0"])
+    scaled.write(source, tmp_path / "a.h5")
+    stored = open_features(tmp_path / "a.h5").read([100])[0]
+    pixels = source.read([100])[0].permute(1, 2, 0).numpy()
+    small = Image.fromarray(pixels).resize((48, 48), Image.Resampling.BILINEAR)
+    ends = [*small.getpixel((8, 8)), *small.getpixel((39, 39))]  # type: ignore[misc]
+    assert (stored[:6] * 255).tolist() == pytest.approx(ends, abs=1.01)  # other rounding
+    assert stored[6:].tolist() == [32, 32]
+
+
+def test_files_name_their_slide(slides: dict[str, Path], undisturbed: Path) -> None:
+    found = open_features(undisturbed / "s3.h5").attributes
+    assert found["slide"] == str(slides["s3"])
+    assert (found["level0_width"], found["level0_height"]) == (SIDE, SIDE)
+    assert (found["patch_size"], found["patch_size_level0"], found["level"]) == (PATCH, PATCH, 0)
 
 
 def test_grey_slides_are_expanded_to_colour(tmp_path: Path) -> None:

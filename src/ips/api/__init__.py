@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ips.bench.speed import bench_selection, bench_step
     from ips.config import Config
     from ips.experiments import ExperimentResult
+    from ips.patches import FileLayout
     from ips.pretraining.train import pretrain
     from ips.report import write_run_report as report
     from ips.slides.coords import Resolution
@@ -199,6 +200,7 @@ def extract_features(
     extractor: FeatureExtractor,
     coords: AnyPath | None = None,
     resolution: Resolution | None = None,
+    layout: FileLayout = "ips",
     skip_errors: bool = False,
     console: Console | None = None,
 ) -> list[SlideState]:
@@ -213,8 +215,9 @@ def extract_features(
         extractor: the encoder, see `ips.slides.encoder.build_extractor`.
         coords: folder of patch coordinates written by `find_tissue`, CLAM or TRIDENT; by default
             all patches of a grid.
-        resolution: patch size and resolution to read at; by default as stored in ``coords``, or
-            256 px at level 0.
+        resolution: patch size and resolution to read at; by default those of the extractor's
+            preset, as stored in ``coords``, or 256 px at level 0.
+        layout: of the feature files; ``trident`` for all attributes that TRIDENT writes.
         skip_errors: continue without slides that cannot be read.
     """
     from ips.progress import progress_bar
@@ -223,7 +226,7 @@ def extract_features(
     from ips.slides.listing import list_slides
 
     files = {file.stem: file for file in list_slides(slides)}
-    out, resolution = Path(out), resolution or Resolution()
+    out, resolution = Path(out), (resolution or Resolution()).filled(extractor.resolution)
     with progress_bar(console) as bar:
         total_line = bar.add_task("slides", total=len(files), note="")
         slide_line = bar.add_task("patches", total=None, note="")
@@ -240,6 +243,7 @@ def extract_features(
             out,
             extractor=extractor,
             open_slide=partial(slide_patches, resolution=resolution, coords=coords),
+            layout=layout,
             skip_errors=skip_errors,
             progress=progress,
         )

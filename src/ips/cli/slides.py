@@ -28,7 +28,16 @@ app.add_typer(slides, name="slides")
 def tissue(
     paths: options.Slides,
     out: options.OutFolder,
-    patch_size: Annotated[int, Option(help="Side of a patch in pixels as it is read")] = 256,
+    encoder: Annotated[
+        str | None,
+        Option(
+            help="Preset of `ips slides encoders` whose patch size and resolution to use, unless "
+            "others are given"
+        ),
+    ] = None,
+    patch_size: Annotated[
+        int | None, Option(help="Side of a patch in pixels as it is read; by default 256")
+    ] = None,
     mpp: options.Mpp = None,
     magnification: options.Magnification = None,
     level: options.Level = None,
@@ -50,13 +59,16 @@ def tissue(
     Patch coordinates are written to DIR/patches, thumbnails to DIR/thumbnails. Finished slides are
     not read again. A slide without tissue is reported and is not an error.
     """
-    from ips.slides.coords import Resolution
+    from ips.slides.coords import Resolution, preset_resolution
+    from ips.slides.presets import preset_named
 
+    preset = None if encoder is None else preset_named(encoder)
+    resolution = Resolution(patch_size, level, mpp, magnification)
     with hints(skip_errors=skip_errors):
         found = api.find_tissue(
             paths,
             out=out,
-            resolution=Resolution(patch_size, level, mpp, magnification),
+            resolution=resolution.filled(preset_resolution(preset)),
             tissue_level=tissue_level,
             edge=edge,
             skip_errors=skip_errors,
@@ -82,15 +94,18 @@ def features(
     encoder: Annotated[
         str | None,
         Option(
-            help="Encoder: resnet18, resnet50, thin-resnet, timm:NAME, or hub:OWNER/REPO for a "
-            "model that timm can load; by default the encoder stored in --weights, or resnet50"
+            help="Encoder: a preset of `ips slides encoders` such as phikon-v2, with its patch "
+            "size, resolution and normalisation; resnet18, resnet50, thin-resnet, timm:NAME, or "
+            "hub:OWNER/REPO for a model that timm can load; by default the encoder stored in "
+            "--weights, or resnet50"
         ),
     ] = None,
     weights: Annotated[
         str | None,
         Option(
             help="Weights of the encoder: a file such as that of `ips pretrain`, imagenet, "
-            "hub:OWNER/REPO, or none for an untrained encoder"
+            "hub:OWNER/REPO, or none for an untrained encoder; for a preset, by default its own "
+            "from the hub, or a folder with model.safetensors"
         ),
     ] = None,
     stages: Annotated[
@@ -110,15 +125,39 @@ def features(
     level: options.Level = None,
     mpp: options.Mpp = None,
     magnification: options.Magnification = None,
+    resize: Annotated[
+        int | None,
+        Option(
+            min=1,
+            help="Side to which patches are scaled before the crop; by default that of the preset, "
+            "else no scaling",
+        ),
+    ] = None,
     crop: Annotated[
-        int, Option(min=1, help="Side of the centre crop that is encoded, in pixels")
-    ] = 224,
+        int | None,
+        Option(
+            min=1,
+            help="Side of the centre crop that is encoded, in pixels; by default that of the "
+            "preset, else 224",
+        ),
+    ] = None,
     normalise: Annotated[
-        Literal["l2", "none"], Option(help="Normalisation of features: l2 scales them to length 1")
-    ] = "l2",
+        Literal["l2", "none"] | None,
+        Option(
+            help="Normalisation of features: l2 scales them to length 1; by default none for a "
+            "preset, else l2"
+        ),
+    ] = None,
     dtype: Annotated[
         Literal["float16", "float32"], Option(help="Data type of stored features")
     ] = "float16",
+    layout: Annotated[
+        Literal["ips", "trident"],
+        Option(
+            help="Layout of the output: ips, or trident for its folders and attributes, so that "
+            "TRIDENT and other tools find the features"
+        ),
+    ] = "ips",
     skip_errors: options.SkipErrors = False,
 ) -> None:
     """Encode the patches of slides, and store the features, one HDF5 file per slide.
@@ -129,6 +168,7 @@ def features(
     """
     from ips.slides.coords import Resolution
     from ips.slides.encoder import build_extractor
+    from ips.slides.trident import trident_folder
 
     extractor = build_extractor(
         encoder,
@@ -137,23 +177,52 @@ def features(
         width=width,
         mean=_channel_values("--mean", mean),
         std=_channel_values("--std", std),
+        resize=resize,
         crop=crop,
         normalise=normalise,
         dtype=dtype,
     )
+    resolution = Resolution(patch_size, level, mpp, magnification)
+    if layout == "trident":
+        filled = resolution.filled(extractor.resolution)
+        out = trident_folder(out, filled, encoder=encoder or extractor.label.partition(" ")[0])
     with hints(skip_errors=skip_errors):
         states = api.extract_features(
             paths,
             out=out,
             extractor=extractor,
             coords=coords,
-            resolution=Resolution(patch_size, level, mpp, magnification),
+            resolution=resolution,
+            layout=layout,
             skip_errors=skip_errors,
             console=err,
         )
     _print_states(states, out)
     if any(state.state == "failed" for state in states):
         raise typer.Exit(1)
+
+
+@slides.command()
+def encoders() -> None:
+    """List the presets of `ips slides features --encoder`: public encoders of pathology.
+
+    Access login means that the Hugging Face hub asks for consent to the terms: ask for access on
+    the page of the repository, and run `hf auth login` once.
+    """
+    from ips.slides.presets import PRESETS
+
+    columns = ["name", "patch", "features", "licence", "access"]
+    rows = [
+        (
+            preset.name,
+            f"{preset.patch_size} px" + (f" at {preset.mpp:g} µm" if preset.mpp else ""),
+            f"{preset.dim:,}",
+            preset.licence,
+            "login" if preset.gated else "open",
+        )
+        for preset in PRESETS.values()
+    ]
+    print_table(columns, rows)
 
 
 @slides.command()

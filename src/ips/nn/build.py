@@ -115,7 +115,7 @@ def _build_timm(name: str, weights: str | None, *, channels: int) -> BuiltEncode
             f"encoder.weights={IMAGENET} with encoder.name={name}: leave out encoder.weights to "
             "use the model's own pretrained weights"
         )
-    net = _create_timm(
+    net = create_timm(
         model if kind == "timm" else f"hf-hub:{model}",
         encoder=name,
         pretrained=weights is None,
@@ -131,9 +131,15 @@ def _build_timm(name: str, weights: str | None, *, channels: int) -> BuiltEncode
     return BuiltEncoder(net, channels, net.num_features, config["mean"], config["std"])
 
 
-def _create_timm(model: str, *, encoder: str, **options: Any) -> Any:
+def create_timm(model: str, *, encoder: str, **options: Any) -> Any:
+    """Create a model of timm; ``encoder`` is its name in messages.
+
+    The option ``mlp_layer`` is the name of a class of ``timm.layers``.
+    """
     require("timm")
     try:
+        if "mlp_layer" in options:
+            options["mlp_layer"] = getattr(import_module("timm.layers"), options["mlp_layer"])
         with _no_pickle():
             return import_module("timm").create_model(model, **options)
     except Exception as error:  # timm and the libraries below it raise many types

@@ -6,6 +6,7 @@ import json
 import pickle
 import warnings
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ _IMAGENET_REPOS: dict[tuple[type[nn.Module], int], str] = {
     (Bottleneck, 3): "timm/resnet50.tv_in1k",
 }
 _IMAGENET_WIDTH = 64
-_HUB_FILE = "model.safetensors"
+HUB_FILE = "model.safetensors"
 
 # Looked up by name because these classes have moved between modules; subclasses come first.
 _HUB_REASONS = {
@@ -53,7 +54,7 @@ def load_weights(encoder: nn.Module, weights: str | Path) -> None:
             ``hub:OWNER/REPO/FILE`` for a file of the Hugging Face hub, by default
             ``model.safetensors``.
     """
-    state = _read(_find(encoder, str(weights)))
+    state = read_state(_find(encoder, str(weights)))
     if isinstance(encoder, EfficientNetLite):
         state = renamed(state)
     wanted = encoder.state_dict()
@@ -146,7 +147,7 @@ def hub_repository(weights: str) -> tuple[str, str]:
     name, _, file = rest.partition("/")
     if not owner or not name:
         raise ConfigError(f"encoder.weights={weights}: write hub:OWNER/REPO or hub:OWNER/REPO/FILE")
-    return f"{owner}/{name}", file or _HUB_FILE
+    return f"{owner}/{name}", file or HUB_FILE
 
 
 def _find(encoder: nn.Module, weights: str) -> Path:
@@ -154,7 +155,7 @@ def _find(encoder: nn.Module, weights: str) -> Path:
     if weights == IMAGENET and isinstance(encoder, EfficientNetLite):
         return imagenet_file()
     if weights == IMAGENET:
-        return _download(_imagenet_repo(encoder), _HUB_FILE, weights)
+        return _download(_imagenet_repo(encoder), HUB_FILE, weights)
     if weights.startswith("hub:"):
         return _download(*hub_repository(weights), weights)
     return Path(weights)
@@ -182,21 +183,38 @@ def _imagenet_repo(encoder: nn.Module) -> str:
 
 
 def _download(repo: str, file: str, weights: str) -> Path:
+    remedy = "download it yourself and set encoder.weights=FILE"
+    return hub_file(repo, file, what=f"encoder.weights={weights}", remedy=remedy)
+
+
+def hub_file(
+    repo: str, file: str, *, what: str, remedy: str, remedies: Mapping[str, str] | None = None
+) -> Path:
+    """Download a file of the Hugging Face hub, unless it is there already.
+
+    Args:
+        repo: OWNER/REPO.
+        file: name of the file in it.
+        what: subject of the message if that fails.
+        remedy: what to do then.
+        remedies: what to do instead after some errors, by the names in ``_HUB_REASONS``.
+    """
     try:
         from huggingface_hub import hf_hub_download
 
         return Path(hf_hub_download(repo, file))
     except Exception as error:  # its network library raises types that change with versions
         kinds = [kind.__name__ for kind in type(error).__mro__]
-        known = [reason for name, reason in _HUB_REASONS.items() if name in kinds]
-        reason = known[0] if known else f"{error}".partition("\n")[0] or kinds[0]
+        known = next((name for name in _HUB_REASONS if name in kinds), "")
+        reason = _HUB_REASONS.get(known) or f"{error}".partition("\n")[0] or kinds[0]
         raise ConfigError(
-            f"encoder.weights={weights}: {file} of {repo} could not be downloaded from the Hugging "
-            f"Face hub ({reason}): download it yourself and set encoder.weights=FILE"
+            f"{what}: {file} of {repo} could not be downloaded from the Hugging Face hub "
+            f"({reason}): {(remedies or {}).get(known, remedy)}"
         ) from error
 
 
-def _read(path: Path) -> dict[str, Tensor]:
+def read_state(path: Path) -> dict[str, Tensor]:
+    """Named tensors of a ``.safetensors`` or ``.pth`` file, without running code in it."""
     if not path.is_file():
         raise ConfigError(
             f"{path}: there is no such weights file: use a file, {IMAGENET} or hub:OWNER/REPO"

@@ -14,7 +14,7 @@
 """
 
 from ips.patches.batching import pad, prefetch
-from ips.patches.feature_writer import FeatureWriter
+from ips.patches.feature_writer import FeatureWriter, FileLayout
 from ips.patches.features import FeatureBag, open_features
 from ips.patches.image import Edge, Grid, ImagePatches
 from ips.patches.opening import ImageLike, open_patches
@@ -35,6 +35,7 @@ __all__ = [
     "Edge",
     "FeatureBag",
     "FeatureWriter",
+    "FileLayout",
     "Grid",
     "ImageLike",
     "ImagePatches",

@@ -1,6 +1,7 @@
 """Write features row by row to an HDF5 file that CLAM and TRIDENT can read too.
 
-The arrays have the names and units of CLAM and TRIDENT, and ``coords`` has TRIDENT's attributes.
+The arrays have the names and units of CLAM and TRIDENT. ``coords`` has the attributes of TRIDENT
+that say how large a patch is, and in TRIDENT's own layout all of them.
 Letters: D features, k patches appended at a time.
 """
 
@@ -24,6 +25,8 @@ from ips.patches.source import Coords
 # As in CLAM: one row is cheap to read, and so are all in a row.
 _CHUNK_ROWS = 32
 
+FileLayout = Literal["ips", "trident"]
+
 
 class FeatureWriter:
     """Write the features of one image atomically, holding only the appended rows in memory.
@@ -36,8 +39,12 @@ class FeatureWriter:
         extent: side of a patch in full-resolution pixels.
         level: pyramid level that the pixels were read from.
         mpp: micrometres per full-resolution pixel, if known.
+        magnification: of the full resolution, if known.
+        size: width and height of the image in full-resolution pixels, if known.
+        slide: file of the image, if known; its absolute path is stored.
         encoder: name of the network that computed the features.
         dtype: precision of the file; ``float16`` halves its size.
+        layout: ``trident`` adds all attributes that TRIDENT writes, for tools that look for them.
     """
 
     def __init__(
@@ -48,10 +55,14 @@ class FeatureWriter:
         extent: int,
         level: int = 0,
         mpp: float | None = None,
+        magnification: float | None = None,
+        size: tuple[int, int] | None = None,
+        slide: Path | None = None,
         encoder: str = "unknown",
         dtype: Literal["float16", "float32"] = "float16",
+        layout: FileLayout = "ips",
     ) -> None:
-        self.path = Path(path)
+        self.path, self.layout = Path(path), layout
         self.dtype = np.dtype(dtype)
         self.count = 0
         self._geometry: dict[str, int | float | str] = {
@@ -62,9 +73,28 @@ class FeatureWriter:
         }
         if mpp is not None:
             self._geometry["mpp"] = mpp
-        self._encoder = encoder
+        if size is not None:
+            self._geometry |= {"level0_width": size[0], "level0_height": size[1]}
+        if slide is not None:  # HDF5 has no names that are not UTF-8
+            self._geometry["slide"] = str(slide.absolute()).encode(errors="replace").decode()
+        self._features: dict[str, str] = {"encoder": encoder}
+        if layout == "trident":
+            finest = magnification or (10 / mpp if mpp else None)
+            self._add_trident(finest, finest and finest * patch_size / extent)
         self._open: tuple[h5py.File, _Disk] | None = None
         self._stack = ExitStack()
+
+    def _add_trident(self, finest: float | None, read: float | None) -> None:
+        """Add the other attributes of TRIDENT, which writes an unknown magnification as "None"."""
+        names = {"name": self.path.stem, "savetodir": str(self.path.parent)}
+        names = {key: name.encode(errors="replace").decode() for key, name in names.items()}
+        self._features |= names
+        self._geometry |= names
+        self._geometry |= {
+            "level0_magnification": round(finest) if finest else "None",
+            "target_magnification": round(read) if read else "None",
+            "overlap": 0,
+        }
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:  # undoes what was done if a step fails
@@ -126,7 +156,8 @@ class FeatureWriter:
             raise self._failure(disk.error)
 
     def _create(self, file: h5py.File, *, width: int) -> None:
-        file.attrs.update(format=FORMAT, version=VERSION)
+        if self.layout == "ips":
+            file.attrs.update(format=FORMAT, version=VERSION)
         features = file.create_dataset(
             "features",
             shape=(0, width),
@@ -134,7 +165,7 @@ class FeatureWriter:
             chunks=(_CHUNK_ROWS, width),
             dtype=self.dtype,
         )
-        features.attrs["encoder"] = self._encoder
+        features.attrs.update(self._features)
         coords = file.create_dataset(
             "coords", shape=(0, 2), maxshape=(None, 2), chunks=(1024, 2), dtype=np.int64
         )

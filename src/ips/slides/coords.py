@@ -7,7 +7,7 @@ Letters: n patches at stored coordinates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from ips.errors import PatchError
 from ips.images import Channels, Image, downsample_for, open_image
 from ips.images.resolution import TOLERANCE
 from ips.patches import Coords, Edge, ImagePatches, hdf5
+from ips.slides.presets import Preset
 
 _PATCH_SIZE = 256  # of the paper
 
@@ -61,6 +62,11 @@ class Resolution:
         ways = (self.level, self.mpp, self.magnification, self.scale)
         return any(way is not None for way in ways)
 
+    def filled(self, default: Resolution) -> Resolution:
+        """This resolution; what it leaves open is as in ``default``."""
+        way = self if self.given else default
+        return replace(way, patch_size=self.patch_size or default.patch_size)
+
     def downsample(self, image: Image) -> float:
         """Level-0 pixels per pixel at this resolution."""
         return downsample_for(
@@ -70,6 +76,11 @@ class Resolution:
             magnification=self.magnification,
             scale=self.scale,
         )
+
+
+def preset_resolution(preset: Preset | None) -> Resolution:
+    """Patch size and resolution that an encoder was trained on."""
+    return Resolution() if preset is None else Resolution(preset.patch_size, mpp=preset.mpp)
 
 
 def slide_patches(
@@ -188,6 +199,6 @@ def _check_resolution(
     if wanted_size != size or abs(wanted / downsample - 1) > TOLERANCE:
         raise PatchError(
             f"{file}: coordinates of patches of {size} px at {downsample:g} level-0 pixels per "
-            f"pixel, but {wanted_size} px at {wanted:g} were requested: remove the request, or run "
-            "ips slides tissue again"
+            f"pixel, but {wanted_size} px at {wanted:g} were requested: run ips slides tissue with "
+            "the same --encoder, patch size and resolution, or request those of the file"
         )

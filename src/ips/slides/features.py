@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from ips.errors import ConfigError, ImageError, IPSError, PatchError
 from ips.nn import encoders, evaluating
 from ips.nn.embedding import SelectionEncoder, micro_batch
-from ips.patches import FeatureWriter, ImagePatches, open_features, prefetch
-from ips.slides.coords import NoTissueError
+from ips.patches import FeatureWriter, FileLayout, ImagePatches, open_features, prefetch
+from ips.slides.coords import NoTissueError, Resolution
 from ips.slides.listing import SlideProgress
 from ips.slides.sharing import Claim, ClaimLostError, SharedFolder, SlideState
 
@@ -45,9 +45,11 @@ class FeatureExtractor:
         channels: C; grey slides are expanded to C channels.
         mean, std: mean and standard deviation of pixels between 0 and 1, per channel or one for
             all channels.
+        resize: side to which patches are scaled before the crop; None leaves them as they are.
         crop: side of the centre crop; smaller patches, or all with None, are used whole.
         normalise: ``l2`` scales features to length 1, ``none`` keeps the encoder's output.
         dtype: type of the stored features.
+        resolution: patch size and resolution that the encoder was trained on, if known.
     """
 
     def __init__(
@@ -58,9 +60,11 @@ class FeatureExtractor:
         channels: int = 3,
         mean: Sequence[float] = (0.0,),
         std: Sequence[float] = (1.0,),
+        resize: int | None = None,
         crop: int | None = CROP,
         normalise: Normalise = "l2",
         dtype: Dtype = "float16",
+        resolution: Resolution | None = None,
     ) -> None:
         for key, values in (("mean", mean), ("std", std)):
             if len(values) not in (1, channels):
@@ -68,21 +72,37 @@ class FeatureExtractor:
                     f"{key} has {len(values)} values for an encoder of {channels} channels: give "
                     "one for each, or one for all"
                 )
-        self.encoder, self.channels, self.crop = encoder, channels, crop
+        self.encoder, self.channels, self.resize, self.crop = encoder, channels, resize, crop
         self.normalise, self.dtype = normalise, dtype
+        self.resolution = resolution or Resolution()
         self.device = next((p.device for p in encoder.parameters()), torch.device("cpu"))
         layout = encoders.fastest_memory_format(encoder)
         self._pixels = encoders.Normalise(mean, std, memory_format=layout).to(self.device)
         self._fast = SelectionEncoder(self._prepare)
         self._warm = False
         weights = _fingerprint(encoder, [*mean, *std])
-        self.label = f"{name} {weights}, crop {crop}, {normalise}, {dtype}"
+        scaled = "" if resize is None else f"resize {resize}, "
+        self.label = f"{name} {weights}, {scaled}crop {crop}, {normalise}, {dtype}"
         """Description in the feature files; equal labels mean equal features."""
 
     def write(
-        self, source: ImagePatches, path: Path, *, progress: Callable[[int], None] | None = None
+        self,
+        source: ImagePatches,
+        path: Path,
+        *,
+        slide: Path | None = None,
+        layout: FileLayout = "ips",
+        progress: Callable[[int], None] | None = None,
     ) -> None:
-        """Store the features of all patches of ``source`` at ``path``, atomically."""
+        """Store the features of all patches of ``source`` at ``path``, atomically.
+
+        Args:
+            source: patches of a slide.
+            path: feature file.
+            slide: file of the slide, which the feature file names.
+            layout: see `ips.patches.FeatureWriter`.
+            progress: callback that receives the number of patches done.
+        """
         image = source.image
         if image.channels not in (1, self.channels):
             raise PatchError(
@@ -95,8 +115,12 @@ class FeatureExtractor:
             extent=source.extent,
             level=image.get_best_level_for_downsample(source.downsample),
             mpp=None if image.mpp is None else sum(image.mpp) / 2,
+            magnification=image.magnification,
+            size=image.dimensions,
+            slide=slide,
             encoder=self.label,
             dtype=self.dtype,
+            layout=layout,
         )
         with evaluating(self.encoder), writer:
             self._warm_up(source.shape)
@@ -134,13 +158,18 @@ class FeatureExtractor:
         self._warm = True
 
     def _cropped(self, patches: Tensor) -> Tensor:
-        """Centre crop of patches ``(n, C, h, w)``."""
+        """Patches ``(n, C, h, w)`` scaled to ``resize``, and of these the centre crop."""
+        if self.resize is not None and patches.shape[2:] != (self.resize, self.resize):
+            size = self.resize, self.resize
+            scaled = F.interpolate(patches.float(), size, mode="bilinear", antialias=True)
+            patches = scaled.round().clamp(0, 255).to(torch.uint8)
         _, h, w = self._cropped_shape(patches.shape[1:])
         top, left = (patches.shape[2] - h) // 2, (patches.shape[3] - w) // 2
         return patches[:, :, top : top + h, left : left + w]
 
     def _cropped_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         channels, *sides = shape
+        sides = [self.resize or side for side in sides]
         return channels, *(side if self.crop is None else min(side, self.crop) for side in sides)
 
     def _prepare(self, patches: Tensor) -> Tensor:
@@ -157,6 +186,7 @@ def extract_features(
     *,
     extractor: FeatureExtractor,
     open_slide: SlideOpener,
+    layout: FileLayout = "ips",
     skip_errors: bool = False,
     progress: SlideProgress | None = None,
 ) -> list[SlideState]:
@@ -170,6 +200,7 @@ def extract_features(
         folder: output folder.
         extractor: computes the features.
         open_slide: opens the patches of a slide.
+        layout: of the feature files, see `ips.patches.FeatureWriter`.
         skip_errors: continue after a slide that fails. A slide without tissue is never an error.
         progress: callback that receives the name of the slide, the patches done and all patches.
     """
@@ -185,7 +216,13 @@ def extract_features(
                     progress(claim.name, done, len(source))
 
             report(0)
-            extractor.write(source, shared.features(claim.name), progress=report)
+            extractor.write(
+                source,
+                shared.features(claim.name),
+                slide=slides[claim.name],
+                layout=layout,
+                progress=report,
+            )
 
     pending, before = set(slides), len(slides) + 1
     while len(pending) < before:  # repeat, because other processes may drop slides
