@@ -153,7 +153,7 @@ class TestTimm:
         [
             (GatedRepoError("401"), r"asks for a login\): ask for access .* `hf auth login`"),
             (EntryNotFoundError("404"), r"only safetensors .* pytorch_model.bin yourself"),
-            (OSError("no route"), r"\(no route\): or download the repository elsewhere"),
+            (OSError("no route"), r"\(no route\): download the repository yourself"),
         ],
     )
     def test_a_failed_download_names_the_remedy(
@@ -231,7 +231,9 @@ class TestTransformers:
         built = build_preset(PRESETS["hibou-b"], weights=str(tmp_path))
         torch.testing.assert_close(features(built), hibou(state, PIXELS), atol=1e-5, rtol=1e-5)
 
-    def test_other_weights_and_configs_are_refused(self, library: Any, tmp_path: Path) -> None:
+    def test_other_weights_and_configs_are_refused(
+        self, library: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
         preset = PRESETS["hibou-b"]
         save_file(hibou_state(), tmp_path / "model.safetensors")
         config = tmp_path / "config.json"
@@ -250,6 +252,7 @@ class TestTransformers:
         config.write_text(json.dumps(SMALL | {"use_swiglu_ffn": True}))
         with pytest.raises(ConfigError, match=r"not the weights of hibou-b: 1 tensors .*register"):
             build_preset(plain, weights=str(tmp_path))
+        assert capfd.readouterr() == ("", "")
 
 
 D, WIDE = 16, 24  # embedding, and hidden size of SwiGLU: 16 * 2 * 2 / 3, rounded up to eights

@@ -84,6 +84,8 @@ def _fold(encoder: nn.Module) -> tuple[fx.GraphModule, dict[str, str]]:
     """Trace the encoder without its BatchNorms; return it with the pairs (layer, BatchNorm)."""
     if has_hooks(encoder):
         raise ValueError("the encoder has forward hooks, which a traced copy would not run")
+    if not any(isinstance(part, _NORMS) for part in encoder.modules()):  # spare a copy of it
+        raise ValueError("the encoder has no BatchNorm to fold")
     try:
         graph = fx.symbolic_trace(copy.deepcopy(encoder).eval())
     except Exception as error:  # tracing fails in many ways

@@ -59,7 +59,7 @@ def build_extractor(
         built = _build_other(name, weights, stored, stages=stages, width=width)
     return FeatureExtractor(
         built.net.to(default_device()),
-        name=name if weights is None else f"{name} {Path(weights).name}",
+        name=name if preset or weights is None else f"{name} {Path(weights).name}",
         channels=built.inputs,
         mean=mean or stored.get("mean", built.mean),
         std=std or stored.get("std", built.std),

@@ -8,7 +8,8 @@ Letters: n patches, t tokens, D embedding size.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -106,16 +107,16 @@ def _transformers(
         if state is None:
             untrained: nn.Module = kind(config, **options)
             return untrained
-        library.utils.logging.disable_progress_bar()
         net: nn.Module
-        net, found = kind.from_pretrained(
-            None,
-            config=config,
-            state_dict=state,
-            ignore_mismatched_sizes=True,  # they are reported below
-            output_loading_info=True,
-            **options,
-        )
+        with _quiet(library.utils.logging):
+            net, found = kind.from_pretrained(
+                None,
+                config=config,
+                state_dict=state,
+                ignore_mismatched_sizes=True,  # they are reported below
+                output_loading_info=True,
+                **options,
+            )
     except ConfigError:
         raise
     except Exception as error:  # transformers checks a config in many ways
@@ -128,6 +129,19 @@ def _transformers(
     names = [*found["missing_keys"], *found["unexpected_keys"], *mismatched]
     _check(preset, weights, (name for name in names if not name.startswith("pooler.")))
     return net
+
+
+@contextmanager
+def _quiet(log: Any) -> Iterator[None]:
+    """Let transformers print nothing: no progress bar, no table of tensors that do not fit."""
+    before = log.get_verbosity()
+    log.set_verbosity(log.CRITICAL)
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        log.set_verbosity(before)
+        log.enable_progress_bar()
 
 
 def _check(preset: Preset, weights: str | None, wrong: Iterable[str]) -> None:
@@ -179,7 +193,7 @@ def _download(preset: Preset, repo: str, file: str) -> Path:
         repo,
         file,
         what=f"--encoder {preset.name}",
-        remedy="or download the repository elsewhere, and give its folder as --weights",
+        remedy="download the repository yourself, and give its folder as --weights",
         remedies={
             "GatedRepoError": access,
             "RepositoryNotFoundError": access,
