@@ -17,8 +17,8 @@ from fuzz.images import PATCH, digest, picture
 from ips.images import open_image
 from ips.patches import FeatureWriter, ImagePatches, open_patches
 from ips.patches.tissue import tissue_patches
+from ips.patches.tissue_file import load_tissue, save_tissue
 from ips.slides.coords import Resolution, slide_patches
-from ips.slides.tissue_file import load_tissue, save_tissue
 
 _N, _D = 12, 6
 _FEATURES = np.random.default_rng(0).standard_normal((_N, _D)).astype(np.float32)
@@ -60,7 +60,7 @@ def read_tissue(path: Path) -> Reading:
         tissue = load_tissue(path, image)
         patches = tissue.patches
         geometry = len(patches), patches.patch_size, patches.downsample, len(tissue.kept)
-        rest = tissue.level, tissue.threshold, tissue.fluorescent, tissue.min_share, tissue.reason
+        rest = tissue.settings, tissue.threshold, tissue.fluorescent, tissue.reason, tissue.mask
         return Reading(geometry, (digest(tissue.kept), rest))
 
 

@@ -7,8 +7,8 @@ import pytest
 import tifffile
 
 from ips.images import open_image
+from ips.patches.tissue_file import load_tissue
 from ips.slides.tissue import tissue_path
-from ips.slides.tissue_file import load_tissue
 from tests.command import Outcome
 
 

@@ -12,9 +12,10 @@ from skimage.filters import threshold_otsu
 
 from ips.errors import ImageError, PatchError
 from ips.images import Image, downsample_for
-from ips.patches import tissue as module
+from ips.patches import mask as module
 from ips.patches.image import ImagePatches
 from ips.patches.tissue import (
+    TissueSettings,
     tissue_level,
     tissue_patches,
 )
@@ -72,7 +73,7 @@ def share_by_hand(pixels: Pixels, patches: ImagePatches) -> npt.NDArray[np.float
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BLOCK", 64 * 64)
+    monkeypatch.setattr(module, "BLOCK", 64 * 64)
 
 
 @pytest.mark.parametrize("tile", [None, 32, 48])
@@ -80,13 +81,13 @@ def test_threshold_is_that_of_the_whole_image(tile: int | None) -> None:
     pixels = slide()
     image = Pyramid([pixels, reduced(pixels, 2)], tile=tile)
     for level, whole in enumerate(image.levels):
-        found = tissue_patches(ImagePatches(image, patch_size=32), level=level)
+        found = tissue_patches(ImagePatches(image, patch_size=32), TissueSettings(level))
         assert found.threshold == threshold_otsu(grey(whole))
 
 
 def test_grey_images_have_a_threshold() -> None:
     pixels = grey(slide())[..., None]
-    found = tissue_patches(ImagePatches(Pyramid([pixels]), patch_size=32), level=0)
+    found = tissue_patches(ImagePatches(Pyramid([pixels]), patch_size=32), TissueSettings(0))
     assert found.threshold == threshold_otsu(pixels)
 
 
@@ -96,7 +97,7 @@ def test_kept_patches_match_a_naive_count(size: int, stride: int, edge: Any) -> 
     pixels = slide()
     patches = ImagePatches(Pyramid([pixels]), patch_size=size, stride=stride, edge=edge)
     expected = np.flatnonzero(share_by_hand(pixels, patches) >= 0.01)
-    found = tissue_patches(patches, level=0)
+    found = tissue_patches(patches, TissueSettings(0))
     assert found.kept.dtype == np.int64
     assert found.kept.tolist() == expected.tolist()
     assert found.reason is None
@@ -108,7 +109,7 @@ def test_min_share_decides_which_patches_are_kept() -> None:
     patches = ImagePatches(Pyramid([pixels]), patch_size=32)
     share = share_by_hand(pixels, patches)
     for least in (0.2, 0.9):
-        kept = tissue_patches(patches, level=0, min_share=least).kept
+        kept = tissue_patches(patches, TissueSettings(0, min_share=least)).kept
         assert kept.tolist() == np.flatnonzero(share >= least).tolist()
 
 
@@ -119,7 +120,7 @@ def test_coarse_levels_agree_on_clear_patches(mpp: float) -> None:
     patches = ImagePatches(image, patch_size=40, downsample=downsample_for(image, mpp=mpp))
     share = share_by_hand(pixels, patches)
     for level in range(3):
-        kept = np.isin(np.arange(len(patches)), tissue_patches(patches, level=level).kept)
+        kept = np.isin(np.arange(len(patches)), tissue_patches(patches, TissueSettings(level)).kept)
         assert kept[share > 0.05].all()
         assert not kept[share < 0.001].any()
         assert 0 < kept.sum() < len(kept)
@@ -131,14 +132,14 @@ def test_levels_of_fractional_scale_are_covered_to_the_edge() -> None:
     image = Pyramid([pixels, reduced(pixels, 3)])
     patches = ImagePatches(image, patch_size=30, edge="pad")
     assert image.level_dimensions[1] == (134, 114)
-    kept = set(tissue_patches(patches, level=1).kept.tolist())
+    kept = set(tissue_patches(patches, TissueSettings(1)).kept.tolist())
     # A level's factor comes from its rounded size, so a pixel of it may count for a neighbour.
     assert {167} <= kept <= {152, 153, 166, 167}
 
 
 def test_each_pass_reads_every_tile_once_in_bounded_blocks() -> None:
     image = Pyramid([slide(), reduced(slide(), 2)])
-    tissue_patches(ImagePatches(image, patch_size=32), level=0)
+    tissue_patches(ImagePatches(image, patch_size=32), TissueSettings(0))
     assert {read[0] for read in image.reads} == {0}
     assert all(w * h <= 64 * 64 and x % 32 == y % 32 == 0 for _, x, y, w, h in image.reads)
     assert sum(w * h for *_, w, h in image.reads) == 2 * 400 * 330
@@ -150,24 +151,24 @@ def test_only_the_scanned_region_is_read() -> None:
     pixels[:, :100] = 30  # a label of the slide, say
     image = Pyramid([pixels], bounds=(100, 10, 290, 300))
     patches = ImagePatches(image, patch_size=30)
-    found = tissue_patches(patches, level=0)
+    found = tissue_patches(patches, TissueSettings(0))
     assert found.threshold == threshold_otsu(grey(pixels[10:310, 100:390]))
     assert sum(w * h for *_, w, h in image.reads) == 2 * 290 * 300
 
 
 def test_black_unscanned_areas_are_not_tissue() -> None:
     pixels = slide()
-    plain = tissue_patches(ImagePatches(Pyramid([pixels]), patch_size=32), level=0)
+    plain = tissue_patches(ImagePatches(Pyramid([pixels]), patch_size=32), TissueSettings(0))
     holed = pixels.copy()
     holed[:32, :96] = 0  # glass before
-    found = tissue_patches(ImagePatches(Pyramid([holed]), patch_size=32), level=0)
+    found = tissue_patches(ImagePatches(Pyramid([holed]), patch_size=32), TissueSettings(0))
     assert found.kept.tolist() == plain.kept.tolist()
 
 
 def test_most_of_a_slide_may_be_black() -> None:
     pixels = np.zeros((330, 1600, 3), np.uint8)
     pixels[:, :400] = slide()
-    found = tissue_patches(ImagePatches(Pyramid([pixels]), patch_size=32), level=0)
+    found = tissue_patches(ImagePatches(Pyramid([pixels]), patch_size=32), TissueSettings(0))
     assert found.threshold == threshold_otsu(grey(slide()))
     assert not found.fluorescent
     assert found.source.coords[:, 0].max() < 400
@@ -177,8 +178,8 @@ def test_noisy_black_areas_are_not_fluorescence() -> None:
     """JPEG adds such noise."""
     pixels = np.random.default_rng(0).integers(0, 6, (330, 1200, 3), dtype=np.uint8)
     pixels[:, :400] = slide()
-    found = tissue_patches(ImagePatches(Pyramid([pixels]), patch_size=40), level=0)
-    plain = tissue_patches(ImagePatches(Pyramid([slide()]), patch_size=40), level=0)
+    found = tissue_patches(ImagePatches(Pyramid([pixels]), patch_size=40), TissueSettings(0))
+    plain = tissue_patches(ImagePatches(Pyramid([slide()]), patch_size=40), TissueSettings(0))
     assert not found.fluorescent
     assert found.threshold == plain.threshold
     assert found.source.coords.tolist() == plain.source.coords.tolist()
@@ -189,9 +190,9 @@ def test_under_fluorescence_tissue_is_bright() -> None:
     pixels = np.zeros((200, 200, 3), np.uint8)
     pixels[..., 2] = rng.integers(0, 16, (200, 200))  # blue: grey up to 2
     pixels[40:60, 70:130, 2] = rng.integers(180, 256, (20, 60))
-    found = tissue_patches(ImagePatches(Pyramid([pixels]), patch_size=20), level=0)
+    found = tissue_patches(ImagePatches(Pyramid([pixels]), patch_size=20), TissueSettings(0))
     assert found.fluorescent
-    assert found.threshold == threshold_otsu(grey(pixels))
+    assert found.threshold == threshold_otsu(pixels.max(axis=-1))
     assert found.source.coords.tolist() == [[x, 40] for x in (60, 80, 100, 120)]
 
 
@@ -222,7 +223,7 @@ def test_a_slide_without_tissue_gives_the_reason(pixels: Pixels, reason: str) ->
 def test_specks_are_too_small_to_keep_a_patch() -> None:
     pixels = np.full((200, 200, 3), 240, np.uint8)
     pixels[10:13, 10:13] = 60
-    found = tissue_patches(ImagePatches(Pyramid([pixels]), patch_size=50), level=0)
+    found = tissue_patches(ImagePatches(Pyramid([pixels]), patch_size=50), TissueSettings(0))
     assert len(found.kept) == 0
     assert found.threshold is not None
     assert "no patch has 1% of its area" in str(found.reason)
@@ -243,9 +244,9 @@ def test_impossible_levels_are_errors() -> None:
     pixels = slide()
     patches = ImagePatches(Pyramid([pixels, reduced(pixels, 4)]), patch_size=3)
     with pytest.raises(PatchError, match="finer level"):
-        tissue_patches(patches, level=1)
+        tissue_patches(patches, TissueSettings(1))
     with pytest.raises(ImageError, match="no level 2"):
-        tissue_patches(patches, level=2)
+        tissue_patches(patches, TissueSettings(2))
 
 
 def test_progress_counts_both_passes() -> None:

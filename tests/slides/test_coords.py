@@ -12,10 +12,11 @@ import tifffile
 
 from ips.errors import ImageError, PatchError
 from ips.images import open_image
+from ips.patches.coords_file import NoTissueError
 from ips.patches.image import ImagePatches
 from ips.patches.tissue import tissue_patches
-from ips.slides.coords import NoTissueError, Resolution, slide_patches
-from ips.slides.tissue_file import save_tissue
+from ips.patches.tissue_file import save_tissue
+from ips.slides.coords import Resolution, slide_patches
 
 SIDE = 512
 PIXELS = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -14,9 +13,10 @@ from rich.console import Console
 
 from ips.errors import ConfigError, ImageError
 from ips.images import open_image
+from ips.patches import Edge
+from ips.patches.tissue_file import load_tissue
 from ips.slides.coords import Resolution, slide_patches
 from ips.slides.tissue import GREEN, find_tissue, tissue_path
-from ips.slides.tissue_file import load_tissue
 
 PATCH = Resolution(64)
 
@@ -63,7 +63,7 @@ def test_an_unreadable_slide_is_an_error_by_default(slides: list[Path], tmp_path
 
 def test_other_settings_than_before_are_refused(slides: list[Path], tmp_path: Path) -> None:
     find_tissue(slides[:1], out=tmp_path / "out", resolution=PATCH)
-    with pytest.raises(ConfigError, match="was made for patches of 64 px"):
+    with pytest.raises(ConfigError, match="was made with --patch-size 64: give"):
         find_tissue(slides[:1], out=tmp_path / "out", resolution=Resolution(32))
 
 
@@ -91,7 +91,7 @@ def test_patches_that_cross_the_border_are_kept_on_request(tmp_path: Path) -> No
     slide[100:, 150:] = rng.integers(60, 210, (60, 50, 3))  # in the lower right corner
     tifffile.imwrite(tmp_path / "a.tif", slide, photometric="rgb", tile=(64, 64))
     corners: dict[str, set[tuple[int, int]]] = {}
-    edges: tuple[Literal["drop", "pad"], ...] = ("drop", "pad")
+    edges: tuple[Edge, ...] = ("drop", "pad", "fit")
     for edge in edges:
         out = tmp_path / edge
         find_tissue([tmp_path / "a.tif"], out=out, resolution=PATCH, edge=edge)
@@ -99,6 +99,7 @@ def test_patches_that_cross_the_border_are_kept_on_request(tmp_path: Path) -> No
         corners[edge] = {(x, y) for x, y in patches.coords.tolist()}
         assert patches.read([len(patches) - 1]).shape == (1, 3, 64, 64)
     assert corners["drop"] == {(128, 64)}
+    assert corners["fit"] == {(128, 64), (136, 64), (128, 96), (136, 96)}
     assert corners["pad"] == {(128, 64), (192, 64), (128, 128), (192, 128)}
-    with pytest.raises(ConfigError, match="--edge pad: give another output folder"):
+    with pytest.raises(ConfigError, match="made with --edge pad: give another output folder"):
         find_tissue([tmp_path / "a.tif"], out=tmp_path / "pad", resolution=PATCH)

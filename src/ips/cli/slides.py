@@ -48,10 +48,31 @@ def tissue(
             "at most 16 and at least 16 pixels per patch side"
         ),
     ] = None,
+    min_share: Annotated[
+        float, Option(min=0, max=1, help="Smallest share of a patch that must be tissue")
+    ] = 0.01,
     edge: Annotated[
         Literal["drop", "pad", "fit"],
         Option(help="Patches across the slide's border: drop, pad with background, or fit inside"),
-    ] = "drop",
+    ] = "fit",
+    background: Annotated[
+        Literal["auto", "bright", "dark"],
+        Option(
+            help="Brightness where there is no tissue: bright for stained slides, dark for "
+            "fluorescence; auto decides for each slide"
+        ),
+    ] = "auto",
+    skip_pen: Annotated[
+        bool, Option("--skip-pen", help="Leave out marks of felt pens, on stained slides")
+    ] = False,
+    skip_blurred: Annotated[
+        bool,
+        Option(
+            "--skip-blurred",
+            help="Leave out patches far more blurred than the median patch of their slide; reads "
+            "every patch with tissue",
+        ),
+    ] = False,
     skip_errors: options.SkipErrors = False,
 ) -> None:
     """Find the patches of slides that contain tissue, and draw them for you to check.
@@ -59,6 +80,7 @@ def tissue(
     Patch coordinates are written to DIR/patches, thumbnails to DIR/thumbnails. Finished slides are
     not read again. A slide without tissue is reported and is not an error.
     """
+    from ips.patches.tissue import TissueSettings
     from ips.slides.coords import Resolution, preset_resolution
     from ips.slides.presets import preset_named
 
@@ -69,7 +91,7 @@ def tissue(
             paths,
             out=out,
             resolution=resolution.filled(preset_resolution(preset)),
-            tissue_level=tissue_level,
+            settings=TissueSettings(tissue_level, min_share, background, skip_pen, skip_blurred),
             edge=edge,
             skip_errors=skip_errors,
             console=err,

@@ -141,6 +141,21 @@ class PatchesConfig(Section):
         "says it uses, or else can store; never the largest of each image",
         gt=0,
     )
+    tissue: str | None = key(
+        None,
+        "Keep only patches with tissue: otsu searches for it, as `ips slides tissue` does; or the "
+        "folder that this command, CLAM or TRIDENT wrote, or of masks as PNG; null for all patches",
+    )
+    include: Path | None = key(
+        None,
+        "GeoJSON or ASAP XML file, or folder of such files named like the images: keep only "
+        "patches of which at least half is inside an outline; null for all",
+    )
+    exclude: Path | None = key(
+        None,
+        "The same for outlines to leave out: patches of which at least half is inside; null for "
+        "none",
+    )
     sample: int | None = key(
         None, "Maximum number of patches per image, sampled once; null for all", ge=1
     )

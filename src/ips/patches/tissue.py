@@ -1,22 +1,24 @@
 """The tissue filter: which patches of a slide contain tissue.
 
 Otsu's threshold on grey values separates tissue from glass (Appendix D.6 of the paper). The slide
-is read block by block at a coarse level, once for the histogram and once to count the tissue pixels
-of each patch. There are three kinds of slides:
+is read block by block at a coarse level, once for the histogram and once to mark the pixels that
+are tissue. There are three kinds of slides:
 
 - Tissue is darker than glass. Black pixels were never scanned and count as neither.
-- If most scanned pixels are nearly black and few are bright, the slide is fluorescent, and tissue
-  is brighter than the background.
+- If most scanned pixels are dark and few are bright, the slide is fluorescent, and tissue is
+  brighter than the background. The brightest channel counts, since blue is dark as a grey value.
 - If most scanned pixels are nearly black but many are bright, the dark ones were never scanned
   either, but stored with noise.
 
-Letters: N patches of a slide, n of them kept, R rows and C columns of the grid.
+Letters: N patches of a slide, n of them kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,28 +27,57 @@ from PIL import Image as PILImage
 from ips.errors import PatchError
 from ips.images import Image
 from ips.images.colour import as_rgb
+from ips.images.image import Pixels
+from ips.patches import mask as masks
+from ips.patches.artefacts import SMALLEST, blurred, is_ink, sharpness
 from ips.patches.image import ImagePatches
+from ips.patches.mask import Mask
 from ips.patches.source import Box, PatchSubset
 
 Progress = Callable[[int, int], None]
-"""Callback that receives the number of blocks done and the number of all blocks."""
+"""Callback that receives the number of steps done and the number of all steps."""
 Counts = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Background = Literal["auto", "bright", "dark"]
 
 MIN_SHARE = 0.01
 """Smallest share of a patch that must be tissue, as in the paper."""
 
-# Pixels read at a time.
-_BLOCK = 2**21
+NEARLY_ALL = 0.95
+"""Share of patches with tissue that is suspicious: a slide has empty parts."""
+
 # At the default level a pixel is at most this many level-0 pixels wide, and a patch at least this
 # many pixels.
 _MAX_DOWNSAMPLE, _MIN_PATCH = 16, 16
 # Otsu's method splits any histogram. Noise with a standard deviation of 10 gives two classes whose
 # means are 16 grey values apart; the palest stained tissue and glass are some 25 apart. Dark
-# background has less noise, and a common blue dye has a ninth of its brightness in grey.
-_MIN_CONTRAST, _MIN_CONTRAST_FLUORESCENT = 16, 6
-_NEARLY_BLACK = 31
+# background has less noise.
+_MIN_CONTRAST, _MIN_CONTRAST_FLUORESCENT = 16, 8
+# Unscanned parts of a slide are nearly black; the background of a fluorescent one is dark.
+_NEARLY_BLACK, _DARK = 31, 63
 # Glass is brighter than this; a fluorescent slide has a smaller share of such pixels.
 _BRIGHT, _MAX_BRIGHT = 200, 0.1
+# Patches whose focus is judged at a time.
+_READ = 16
+
+
+@dataclass(frozen=True)
+class TissueSettings:
+    """How tissue is searched.
+
+    Attributes:
+        level: level of the slide to search; by default see :func:`tissue_level`.
+        min_share: smallest share of a patch that must be tissue.
+        background: whether the slide is ``bright`` or ``dark`` where there is no tissue.
+        skip_pen: whether marks of a felt pen are no tissue.
+        skip_blurred: whether patches that are out of focus are left out.
+    """
+
+    level: int | None = None
+    min_share: float = MIN_SHARE
+    background: Background = "auto"
+    skip_pen: bool = False
+    skip_blurred: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,20 +87,21 @@ class Tissue:
     Args:
         patches: all N patches of the slide.
         kept: ``(n,)`` indices of the patches with tissue, ascending.
-        level: level of the slide at which tissue was searched.
+        settings: how tissue was searched, at a level that is not None.
         threshold: highest grey value of tissue, None if tissue and background cannot be separated.
         fluorescent: whether tissue is brighter than the threshold instead.
-        min_share: smallest share of a patch that must be tissue.
         reason: why no patch was kept, None if any was.
+        mask: which pixels are tissue; None if there is no threshold, or in a file of an earlier
+            version.
     """
 
     patches: ImagePatches
     kept: Counts
-    level: int
+    settings: TissueSettings
     threshold: int | None
     fluorescent: bool
-    min_share: float
     reason: str | None
+    mask: Mask | None
 
     @property
     def source(self) -> PatchSubset:
@@ -89,21 +121,20 @@ def tissue_level(patches: ImagePatches) -> int:
 
 def tissue_patches(
     patches: ImagePatches,
+    settings: TissueSettings | None = None,
     *,
-    level: int | None = None,
-    min_share: float = MIN_SHARE,
     progress: Progress | None = None,
 ) -> Tissue:
     """Find the patches with tissue. A slide without tissue gives no patches and the reason.
 
     Args:
         patches: patches of a slide, at any resolution.
-        level: level of the slide to search; :func:`tissue_level` by default.
-        min_share: smallest share of a patch that must be tissue.
+        settings: how to search.
         progress: callback that receives the number of blocks done and the number of all blocks.
     """
-    image = patches.image
-    level = tissue_level(patches) if level is None else level
+    settings, image = settings or TissueSettings(), patches.image
+    level = tissue_level(patches) if settings.level is None else settings.level
+    settings = replace(settings, level=level)
     image.tile_size(level)  # raises if there is no such level
     step, extent = image.level_downsamples[level], patches.patch_size * patches.downsample
     if extent < step:
@@ -111,26 +142,60 @@ def tissue_patches(
             f"{image.name}: a patch is {extent:g} px wide, and a pixel of level {level} "
             f"{step:g}: search for tissue at a finer level"
         )
-    report = progress or (lambda done, total: None)
-    split = _split(_histogram(image, level, lambda done, of: report(done, 2 * of)))
-    kept, reason = np.empty(0, np.int64), split.reason
-    if split.threshold is not None:
-        share = _shares(patches, level, split.is_tissue, lambda done, of: report(of + done, 2 * of))
-        kept = np.flatnonzero(share.reshape(-1) >= min_share).astype(np.int64)
-        if not len(kept):
-            side = "above" if split.fluorescent else "up to"
-            reason = f"no patch has {min_share:.0%} of its area at grey {side} {split.threshold}"
-    return Tissue(patches, kept, level, split.threshold, split.fluorescent, min_share, reason)
-
-
-def _histogram(image: Image, level: int, progress: Progress) -> Counts:
-    """Count the pixels of each grey value, ``(256,)``."""
-    counts = np.zeros(256, np.int64)
     blocks = list(_blocks(image, level))
+    report = progress or (lambda done, total: None)
+    by_grey, by_brightest = np.zeros(256, np.int64), np.zeros(256, np.int64)
     for done, block in enumerate(blocks):
-        counts += np.bincount(_grey(image, level, block).reshape(-1), minlength=256)
-        progress(done + 1, len(blocks))
-    return counts
+        pixels, counts = _read(image, level, block), None
+        if settings.skip_pen and pixels.shape[-1] == 3:
+            counts = ~is_ink(pixels).reshape(-1)
+        for histogram, values in ((by_grey, _grey(pixels)), (by_brightest, _brightest(pixels))):
+            some = values.reshape(-1) if counts is None else values.reshape(-1)[counts]
+            histogram += np.bincount(some, minlength=256)
+        report(done + 1, 2 * len(blocks))
+    split = _split(by_grey, by_brightest, settings.background)
+    if split.threshold is None:
+        none = np.empty(0, np.int64)
+        return Tissue(patches, none, settings, None, split.fluorescent, split.reason, None)
+
+    def marked() -> Iterator[tuple[Box, Bools]]:
+        for done, block in enumerate(blocks):
+            pixels = _read(image, level, block)
+            tissue = split.is_tissue[_brightest(pixels) if split.fluorescent else _grey(pixels)]
+            if settings.skip_pen and pixels.shape[-1] == 3:
+                tissue &= ~is_ink(pixels)
+            yield block, tissue
+            report(len(blocks) + done + 1, 2 * len(blocks))
+
+    mask = Mask.of(step, image.level_dimensions[level], marked())
+    kept = np.flatnonzero(mask.shares(patches) >= settings.min_share).astype(np.int64)
+    side = "above" if split.fluorescent else "up to"
+    reason = f"no patch has {settings.min_share:.0%} of its area at grey {side} {split.threshold}"
+    if settings.skip_blurred and len(kept):
+        mask = mask.without(patches.coords[kept[_out_of_focus(patches, kept)]], extent)
+        kept = np.flatnonzero(mask.shares(patches) >= settings.min_share).astype(np.int64)
+    return Tissue(
+        patches,
+        kept,
+        settings,
+        split.threshold,
+        split.fluorescent,
+        None if len(kept) else reason,
+        mask,
+    )
+
+
+def _out_of_focus(patches: ImagePatches, kept: Counts) -> Bools:
+    """Which of the kept patches are out of focus, ``(n,)``."""
+    if patches.patch_size < SMALLEST:
+        raise PatchError(
+            f"{patches.name}: patches of {patches.patch_size} px are too small to see whether they "
+            f"are in focus: use patches of at least {SMALLEST} px"
+        )
+    values: list[float] = []
+    for first in range(0, len(kept), _READ):
+        values += sharpness(patches.read(kept[first : first + _READ]))
+    return blurred(values)
 
 
 @dataclass(frozen=True)
@@ -143,7 +208,7 @@ class _Split:
     unscanned: int = 0  # highest grey value of pixels that were never scanned
 
     @property
-    def is_tissue(self) -> npt.NDArray[np.bool_]:
+    def is_tissue(self) -> Bools:
         """Which grey values are tissue, ``(256,)``."""
         assert self.threshold is not None
         values = np.arange(256)
@@ -152,20 +217,23 @@ class _Split:
         return (values > self.unscanned) & (values <= self.threshold)
 
 
-def _split(histogram: Counts) -> _Split:
+def _split(by_grey: Counts, by_brightest: Counts, background: Background) -> _Split:
+    """Find the threshold; both histograms have the same pixels."""
     from skimage.filters import threshold_otsu
 
-    scanned, unscanned = histogram.copy(), 0
+    scanned, unscanned = by_grey.copy(), 0
     scanned[0] = 0
-    dark = bool(2 * scanned[: _NEARLY_BLACK + 1].sum() > scanned.sum())
-    fluorescent = dark and bool(scanned[_BRIGHT + 1 :].sum() < _MAX_BRIGHT * scanned.sum())
+    few_bright = bool(scanned[_BRIGHT + 1 :].sum() < _MAX_BRIGHT * scanned.sum())
+    fluorescent = background == "dark"
+    if background == "auto":
+        fluorescent = few_bright and _mostly(by_grey, _DARK)
     if fluorescent:
-        scanned = histogram
-    elif dark:
+        scanned = by_brightest
+    elif _mostly(scanned, _NEARLY_BLACK):
         unscanned = _NEARLY_BLACK
         scanned[: unscanned + 1] = 0
     shades = np.flatnonzero(scanned)
-    if not len(shades):
+    if not len(shades) or shades[-1] == 0:
         return _Split(None, fluorescent, "all of it is black")
     if len(shades) == 1:
         return _Split(None, fluorescent, f"all of it has the same grey value, {shades[0]}")
@@ -180,41 +248,13 @@ def _split(histogram: Counts) -> _Split:
     return _Split(threshold, fluorescent, unscanned=unscanned)
 
 
-def _shares(
-    patches: ImagePatches, level: int, is_tissue: npt.NDArray[np.bool_], progress: Progress
-) -> npt.NDArray[np.float64]:
-    """Return the share of tissue pixels in each patch, ``(R, C)``.
-
-    The patches are the crossings of the rows and columns of a grid, so a summed-area table of a
-    block gives the tissue pixels of every patch that overlaps the block.
-    """
-    image = patches.image
-    step, extent = image.level_downsamples[level], patches.patch_size * patches.downsample
-    rows, columns = patches.grid.shape
-    x, y = patches.coords[:columns, 0], patches.coords[::columns, 1]
-    left, right = (np.rint(edge / step).astype(np.int64) for edge in (x, x + extent))  # (C,)
-    top, bottom = (np.rint(edge / step).astype(np.int64) for edge in (y, y + extent))  # (R,)
-    counts = np.zeros((rows, columns), np.int64)
-    blocks = list(_blocks(image, level))
-    for done, block in enumerate(blocks):
-        u, v, w, h = block
-        tissue = is_tissue[_grey(image, level, block)]
-        sums = np.zeros((h + 1, w + 1), np.int32)
-        np.cumsum(tissue, axis=0, out=sums[1:, 1:])
-        np.cumsum(sums, axis=1, out=sums)
-        c = np.flatnonzero((left < u + w) & (right > u))
-        r = np.flatnonzero((top < v + h) & (bottom > v))
-        x0, x1 = (np.clip(edge[c] - u, 0, w) for edge in (left, right))
-        y0, y1 = (np.clip(edge[r] - v, 0, h) for edge in (top, bottom))
-        inside = sums[np.ix_(y1, x1)] - sums[np.ix_(y0, x1)]
-        inside += sums[np.ix_(y0, x0)] - sums[np.ix_(y1, x0)]
-        counts[np.ix_(r, c)] += inside
-        progress(done + 1, len(blocks))
-    return counts / np.outer(bottom - top, right - left)
+def _mostly(histogram: Counts, darkest: int) -> bool:
+    """Whether most pixels are at most this bright."""
+    return bool(2 * histogram[: darkest + 1].sum() > histogram.sum())
 
 
 def _blocks(image: Image, level: int) -> Iterator[Box]:
-    """Divide the scanned part of a level into blocks of whole tiles and at most ``_BLOCK`` pixels.
+    """Divide the scanned part of a level into blocks of whole tiles and at most ``BLOCK`` pixels.
 
     A tile or strip that is larger makes a block of its own.
     """
@@ -223,19 +263,30 @@ def _blocks(image: Image, level: int) -> Iterator[Box]:
     left, top, across, down = (round(side / step) for side in image.bounds)
     right, bottom = min(left + across, width), min(top + down, height)
     tile_width, tile_height = image.tile_size(level) or (width, 1)
-    w = min(width, max(1, _BLOCK // tile_height // tile_width) * tile_width)
-    h = max(1, _BLOCK // w // tile_height) * tile_height
+    w = min(width, max(1, masks.BLOCK // tile_height // tile_width) * tile_width)
+    h = max(1, masks.BLOCK // w // tile_height) * tile_height
     for y in range(top // h * h, bottom, h):
         for x in range(left // w * w, right, w):
             x0, y0 = max(x, left), max(y, top)
             yield x0, y0, min(x + w, right) - x0, min(y + h, bottom) - y0
 
 
-def _grey(image: Image, level: int, block: Box) -> npt.NDArray[np.uint8]:
-    """Read the grey values ``(h, w)`` of a block."""
+def _read(image: Image, level: int, block: Box) -> Pixels:
+    """Read a block ``(h, w, 1 or 3)``."""
     x, y, width, height = block
     step = image.level_downsamples[level]
     pixels = image.read_region((round(x * step), round(y * step)), level, (width, height))
-    if image.channels == 1:
+    return pixels if image.channels == 1 else as_rgb(pixels)
+
+
+def _grey(pixels: Pixels) -> Pixels:
+    """Grey values ``(h, w)``."""
+    if pixels.shape[-1] == 1:
         return pixels[..., 0]
-    return np.asarray(PILImage.fromarray(as_rgb(pixels)).convert("L"))
+    return np.asarray(PILImage.fromarray(pixels).convert("L"))
+
+
+def _brightest(pixels: Pixels) -> Pixels:
+    """The brightest channel ``(h, w)``."""
+    brightest: Pixels = reduce(np.maximum, np.moveaxis(pixels, -1, 0))
+    return brightest

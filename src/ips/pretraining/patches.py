@@ -24,7 +24,7 @@ from ips.files import list_files
 from ips.images import Channels, is_image
 from ips.images.tile_cache import CACHE_BYTES
 from ips.patches import ImagePatches
-from ips.slides.coords import NoTissueError
+from ips.patches.coords_file import NoTissueError
 
 #: Approximate limit of the decoded pixels of open slides per process, in bytes.
 OPEN_BYTES = 2**30

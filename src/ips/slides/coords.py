@@ -11,19 +11,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import h5py
-
 from ips.errors import PatchError
 from ips.images import Channels, Image, downsample_for, open_image
 from ips.images.resolution import TOLERANCE
-from ips.patches import Coords, Edge, ImagePatches, hdf5
+from ips.patches import Coords, Edge, ImagePatches
+from ips.patches.coords_file import (
+    NoTissueError,
+    check_slide,
+    find_coords,
+    read_coords,
+    stored_size,
+)
 from ips.slides.presets import Preset
 
 _PATCH_SIZE = 256  # of the paper
-
-
-class NoTissueError(PatchError):
-    """A slide on which no tissue was found."""
 
 
 class PatchesAt(ImagePatches):
@@ -111,8 +112,13 @@ def slide_patches(
         return ImagePatches(
             image, patch_size=size, downsample=downsample, edge=edge, channels=channels
         )
-    file = _coords_file(Path(coords), path.stem)
-    corners, attributes = _read_coords(file)
+    file = find_coords(Path(coords), path.stem)
+    if file is None:
+        raise PatchError(
+            f"{coords}: no {path.stem}.h5 with the coordinates of this slide: run ips slides "
+            "tissue on it first"
+        )
+    corners, attributes = read_coords(file)
     if not len(corners):
         reason = attributes.get("reason") or f"{file.name} has no coordinates"
         raise NoTissueError(f"{path.name}: no tissue: {reason}")
@@ -123,71 +129,13 @@ def slide_patches(
             "file belongs to another slide, or its coordinates are not in level-0 pixels"
         )
     check_slide(image, attributes, file)
-    stored = _stored_size(image, attributes, file)
+    stored = stored_size(image, attributes, file)
     if stored is None:
         stored = size, resolution.downsample(image)
     else:
         _check_resolution(image, resolution, stored, file)
     size, downsample = stored
     return PatchesAt(image, corners, patch_size=size, downsample=downsample, channels=channels)
-
-
-def _coords_file(folder: Path, stem: str) -> Path:
-    """Coordinate file as named by CLAM or TRIDENT, in ``folder`` or its subfolder ``patches``."""
-    for place in (folder, folder / "patches"):
-        for name in (f"{stem}.h5", f"{stem}_patches.h5"):
-            if (place / name).is_file():
-                return place / name
-    raise PatchError(
-        f"{folder}: no {stem}.h5 with the coordinates of this slide: run ips slides tissue on it "
-        "first"
-    )
-
-
-def _read_coords(file: Path) -> tuple[Coords, dict[str, Any]]:
-    """Corners and attributes; ``reason`` tells why there are no corners."""
-    with hdf5.opened(file, what="a coordinate file", remedy="make it again") as stored:
-        array, indices = hdf5.member(stored, "coords"), hdf5.member(stored, "indices")
-        if not isinstance(array, h5py.Dataset):
-            raise PatchError(f"{file}: not a coordinate file, it has no coords: make it again")
-        coords = hdf5.read_coords(array, name=str(file))
-        attributes = hdf5.attributes(array)
-        if indices is not None:
-            found = hdf5.attributes(indices)
-            attributes |= {"reason": found["reason"]} if "reason" in found else {}
-    if coords.size and (coords.ndim != 2 or coords.shape[1] != 2):
-        raise PatchError(f"{file}: coords is {coords.shape}, expected (n, 2) as x, y")
-    return coords.reshape(-1, 2), attributes
-
-
-def check_slide(image: Image, attributes: dict[str, Any], file: Path) -> None:
-    """Raise if a coordinate file belongs to another slide with the same name."""
-    sides = ("level0_width", "level0_height")
-    stored = [hdf5.number(attributes, side, name=str(file)) for side in sides]
-    if None not in stored and stored != list(image.dimensions):
-        width, height = image.dimensions
-        raise PatchError(
-            f"{file}: coordinates of a slide of {stored[0]:g} x {stored[1]:g} px, but "
-            f"{image.name} has {width} x {height}: the file belongs to another slide of this name: "
-            "run ips slides tissue on this one"
-        )
-
-
-def _stored_size(image: Image, attributes: dict[str, Any], file: Path) -> tuple[int, float] | None:
-    """Patch size and level-0 pixels per pixel of a patch, if the file stores them."""
-    keys = ("patch_size", "patch_downsample", "patch_size_level0", "patch_level")
-    size, downsample, extent, level = (
-        hdf5.number(attributes, key, name=str(file), zero=key == "patch_level") for key in keys
-    )
-    if size is None:
-        return None
-    if not 1 <= round(size) <= 2**20:
-        raise PatchError(f"{file}: its patches would have {size:g} px: make the file again")
-    if downsample is not None:
-        return round(size), downsample
-    if extent is not None:
-        return round(size), extent / size
-    return None if level is None else (round(size), downsample_for(image, level=int(level)))
 
 
 def _check_resolution(

@@ -24,7 +24,8 @@ from ips.errors import ConfigError, ImageError, IPSError, PatchError
 from ips.nn import encoders, evaluating
 from ips.nn.embedding import SelectionEncoder, micro_batch
 from ips.patches import FeatureWriter, FileLayout, ImagePatches, open_features, prefetch
-from ips.slides.coords import NoTissueError, Resolution
+from ips.patches.coords_file import NoTissueError
+from ips.slides.coords import Resolution
 from ips.slides.listing import SlideProgress
 from ips.slides.sharing import Claim, ClaimLostError, SharedFolder, SlideState
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +13,11 @@ from rich.console import Console
 from ips.errors import ConfigError, ImageError, PatchError
 from ips.files import atomic_write
 from ips.patches import Edge, ImagePatches
-from ips.patches.tissue import Progress, Tissue, tissue_patches
+from ips.patches.tissue import NEARLY_ALL, Progress, Tissue, TissueSettings, tissue_patches
+from ips.patches.tissue_file import load_tissue, save_tissue
 from ips.progress import progress_bar
 from ips.slides.coords import Resolution, slide_patches
 from ips.slides.listing import list_slides
-from ips.slides.tissue_file import load_tissue, save_tissue
 
 GREEN = (0, 140, 70)
 """Colour of the tissue outline on a thumbnail."""
@@ -33,7 +33,7 @@ class SlideTissue:
     slide: Path
     kept: int  # number of patches with tissue
     total: int
-    note: str = ""  # why no patch has tissue, or why the slide failed
+    note: str = ""  # why no patch has tissue, nearly all have, or the slide failed
     failed: bool = False
 
 
@@ -42,8 +42,8 @@ def find_tissue(
     *,
     out: str | Path,
     resolution: Resolution | None = None,
-    tissue_level: int | None = None,
-    edge: Edge = "drop",
+    settings: TissueSettings | None = None,
+    edge: Edge = "fit",
     skip_errors: bool = False,
     console: Console | None = None,
 ) -> list[SlideTissue]:
@@ -55,14 +55,13 @@ def find_tissue(
         slides: slide files, or folders of slides.
         out: output folder; coordinates go to ``patches``, thumbnails to ``thumbnails``.
         resolution: patch size and resolution to read at; 256 px at level 0 by default.
-        tissue_level: pyramid level to search for tissue; by default a coarse one, see
-            :func:`ips.patches.tissue.tissue_level`.
-        edge: ``drop`` patches that leave the slide, or ``pad`` them with background, as the paper's
-            authors do.
+        settings: how tissue is searched, and what is left out.
+        edge: ``fit`` patches that leave the slide in by moving them back, ``pad`` them with
+            background, as the paper's authors do, or ``drop`` them.
         skip_errors: continue after a slide that cannot be read.
         console: console for the progress bar.
     """
-    files, results = list_slides(slides), []
+    files, results, wanted = list_slides(slides), [], settings or TissueSettings()
     with progress_bar(console) as bar:
         line = bar.add_task("slides", total=len(files), note="")
         for slide in files:
@@ -74,9 +73,9 @@ def find_tissue(
             try:
                 grid = slide_patches(slide, resolution=resolution or Resolution(), edge=edge)
                 with grid as patches:
-                    found = _find(patches, slide.stem, Path(out), tissue_level, report)
+                    found = _find(patches, slide.stem, Path(out), wanted, report)
                     kept, total = len(found.kept), len(found.patches)
-                    results.append(SlideTissue(slide, kept, total, found.reason or ""))
+                    results.append(SlideTissue(slide, kept, total, _note(found)))
             except (ImageError, PatchError) as error:
                 if not skip_errors:
                     raise
@@ -108,23 +107,51 @@ def draw_tissue(tissue: Tissue, path: Path) -> None:
         PILImage.fromarray(picture).save(stream, format="png")
 
 
+def _note(found: Tissue) -> str:
+    """What to say about a slide: that none or nearly all of its patches have tissue."""
+    if found.reason is not None:
+        return found.reason
+    if len(found.kept) < NEARLY_ALL * len(found.patches):
+        return ""
+    other = "bright" if found.fluorescent else "dark"
+    return (
+        "nearly all patches count as tissue: check the thumbnail; if it is wrong, try "
+        f"--background {other} or a larger --min-share in another folder"
+    )
+
+
 def _find(
-    patches: ImagePatches, name: str, folder: Path, level: int | None, progress: Progress
+    patches: ImagePatches, name: str, folder: Path, settings: TissueSettings, progress: Progress
 ) -> Tissue:
     """Tissue of one slide, read from its file if it was found before."""
     target = tissue_path(folder, name)
     if target.exists():
         stored = load_tissue(target, patches.image)
         before = stored.patches
-        same = (before.grid, before.downsample) == (patches.grid, patches.downsample)
-        if not same or level not in (None, stored.level):
+        level = stored.settings.level if settings.level is None else settings.level
+        now = _described(patches, replace(settings, level=level))
+        then = _described(before, stored.settings)
+        if changed := [f"{key} {then[key]}" for key in then if then[key] != now[key]]:
             raise ConfigError(
-                f"{target} was made for patches of {before.patch_size} px, {before.downsample:g} "
-                f"px of the slide each, with tissue at level {stored.level} and --edge "
-                f"{before.grid.edge}: give another output folder, or the same settings"
+                f"{target} was made with {', '.join(changed)}: give another output folder, or the "
+                "same settings"
             )
         return stored
-    found = tissue_patches(patches, level=level, progress=progress)
+    found = tissue_patches(patches, settings, progress=progress)
     draw_tissue(found, folder / "thumbnails" / f"{name}.png")
     save_tissue(target, found)  # last: a slide with this file is finished
     return found
+
+
+def _described(patches: ImagePatches, settings: TissueSettings) -> dict[str, object]:
+    """All settings of the coordinate file of a slide, in the words of the command line."""
+    return {
+        "--patch-size": patches.patch_size,
+        "a downsample of": patches.downsample,
+        "--edge": patches.grid.edge,
+        "--tissue-level": settings.level,
+        "--min-share": settings.min_share,
+        "--background": settings.background,
+        "--skip-pen": settings.skip_pen,
+        "--skip-blurred": settings.skip_blurred,
+    }

@@ -35,6 +35,7 @@ from ips.images import Channels
 from ips.images.colour import channels_of
 from ips.patches import ImageLike, PatchSource, open_patches, sampled
 from ips.patches.features import check_widths
+from ips.patches.filtered import PatchFilter
 from ips.training.objects import object_problems, objects_of, table_objects
 
 Item = tuple[PatchSource, dict[str, Tensor]]
@@ -107,6 +108,13 @@ def set_epoch(data: DataSet, epoch: int) -> None:
 
 def build_data(config: Config) -> Data:
     """Build the data sets that ``config.data`` describes."""
+    patches = config.patches
+    for name in ("tissue", "include", "exclude"):
+        if getattr(patches, name) is not None and not isinstance(config.data, TableConfig):
+            raise ConfigError(
+                f"patches.{name} with data.kind={config.data.kind}: patches can be left out of the "
+                f"images of a table only: leave out patches.{name}"
+            )
     data = _build(config)
     if (count := config.patches.sample) is None:
         return data
@@ -186,7 +194,8 @@ def _table(data: TableConfig, config: Config) -> Data:
     options: dict[str, Any] = {"path": data.path, "group": data.group, "exclude": data.exclude}
     rows = read_table(data.csv, root=data.root, tasks=tasks, **options)
     encoded = encode_labels(rows, config.tasks, source=data.csv)
-    opener = partial(open_source, patches=config.patches)
+    # headers suffice here: the filter would read every slide
+    opener = partial(open_source, patches=config.patches, filter=PatchFilter())
     first = opener(rows[0].path)
     if len(first.shape) == 1:  # features
         first.coords  # noqa: B018  raises an error now, if it has no usable coordinates
@@ -195,12 +204,11 @@ def _table(data: TableConfig, config: Config) -> Data:
     channels = config.patches.channels
     if channels is None and len(first.shape) == 3:
         channels = common_channels(opener, [rows[i].path for i in numbers["train"]])
-        patches = config.patches.model_copy(update={"channels": channels})
-        opener = partial(open_source, patches=patches)
-
+    patches = config.patches.model_copy(update={"channels": channels})
     located = table_objects(data, rows, tasks, opener)
     if located is not None and located.errors:
         raise located.errors[0]
+    opener = partial(open_source, patches=patches, filter=patch_filter(patches))
 
     def part(numbers: Sequence[int]) -> TableData:
         labels = [encoded.labels[i] for i in numbers]
@@ -325,9 +333,20 @@ def common_channels(open: Callable[[Path], PatchSource], paths: Sequence[Path]) 
     return "rgb" if counts == {1, 3} else "as-is"
 
 
-def open_source(image: ImageLike, patches: PatchesConfig) -> PatchSource:
-    """Open an image, slide or feature file as the patches that a config describes."""
-    return open_patches(
+def patch_filter(patches: PatchesConfig) -> PatchFilter:
+    """The filter of a config, which remembers what it has found."""
+    return PatchFilter(tissue=patches.tissue, include=patches.include, exclude=patches.exclude)
+
+
+def open_source(
+    image: ImageLike, patches: PatchesConfig, *, filter: PatchFilter | None = None
+) -> PatchSource:
+    """Open an image, slide or feature file as the patches that a config describes.
+
+    Args:
+        filter: which patches to keep; by default as the config says.
+    """
+    source = open_patches(
         image,
         patch_size=patches.size,
         stride=patches.stride,
@@ -340,3 +359,5 @@ def open_source(image: ImageLike, patches: PatchesConfig) -> PatchSource:
         white=patches.white,
         slide_mpp=patches.slide_mpp,
     )
+    keep = patch_filter(patches) if filter is None else filter
+    return keep(source, image if isinstance(image, str | os.PathLike) else None)

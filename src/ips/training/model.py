@@ -29,6 +29,7 @@ from ips.nn import (
 )
 from ips.nn.efficientnet import EFFICIENTNET
 from ips.nn.weights import is_name, is_pretrained, normalisation
+from ips.patches.filtered import OTSU
 from ips.tasks import Task, build_tasks
 from ips.training.data import Data
 from ips.training.defaults import with_defaults
@@ -94,7 +95,11 @@ def _resolved_patches(config: Config, data: Data, shape: tuple[int, ...]) -> Pat
             f"patches.channels={channels} but images of {config.data.kind} have {shape[0]} "
             f"channel{'s' * (shape[0] > 1)}: leave it out"
         )
-    return config.patches.model_copy(update={"channels": channels})
+    patches = config.patches
+    paths: dict[str, Any] = {key: v.resolve() for key, v in patches if isinstance(v, Path)}
+    if patches.tissue not in (None, OTSU):
+        paths["tissue"] = str(Path(patches.tissue).resolve())
+    return patches.model_copy(update={"channels": channels, **paths})
 
 
 def build_model(config: Config) -> Net:

@@ -124,6 +124,8 @@ def train(
         if not started:
             _check(data, config, progress)
             _announce_balance(data, config, progress)
+        elif config.patches.tissue is not None:
+            check_files(data, progress)  # finds the tissue once, before there are workers
         torch.manual_seed(config.train.seed)
         net = build_model(config)
         write_yaml(config.model_dump(mode="json"), folder.config)

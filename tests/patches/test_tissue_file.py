@@ -11,7 +11,7 @@ import pytest
 from ips.errors import PatchError
 from ips.patches.image import ImagePatches
 from ips.patches.tissue import Tissue, tissue_patches
-from ips.slides.tissue_file import load_tissue, save_tissue
+from ips.patches.tissue_file import load_tissue, save_tissue
 from tests.patches.test_tissue import Pyramid, noise, reduced, slide
 
 
@@ -28,7 +28,7 @@ def test_saved_tissue_can_be_loaded(tmp_path: Path) -> None:
     path, found = stored(tmp_path)
     again = load_tissue(path, found.patches.image)
     assert again.kept.tolist() == found.kept.tolist()
-    for field in ("level", "threshold", "fluorescent", "min_share", "reason"):
+    for field in ("settings", "threshold", "fluorescent", "reason"):
         assert getattr(again, field) == getattr(found, field)
     assert again.patches.grid == found.patches.grid
     assert again.patches.downsample == 2.0
