@@ -274,7 +274,7 @@ def test_pages_with_the_same_layout_are_not_copies_of_each_other() -> None:
     pages.append(pages[3] + random.normal(0, 0.05, 256))
     facts = FileFacts("images", width=16, height=16, channels=1)
     files = {
-        str(i): Examined(facts, (1, 8, 8), 4, 0.0, page.astype(np.float32), None)
+        str(i): Examined(facts, (1, 8, 8), 4, 0.0, 0.0, page.astype(np.float32), None)
         for i, page in enumerate(pages)
     }
     assert look_alikes(list(files), files) == [("3", "12")]

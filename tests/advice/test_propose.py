@@ -16,11 +16,17 @@ from tests.advice.pictures import COST
 
 
 def proposal(
-    facts: FileFacts, *, count: int = 120, cost: Cost = COST, minutes: float = 30, **options: Any
+    facts: FileFacts,
+    *,
+    count: int = 120,
+    cost: Cost = COST,
+    minutes: float = 30,
+    tissue: float | None = None,
+    **options: Any,
 ) -> tuple[dict[str, Any], Proposal]:
     paths = [Path(f"{number}.png") for number in range(count)]
     rows = [FoundRow(path, {"y": "ab"[n % 2]}) for n, path in enumerate(paths)]
-    found = Survey(dict.fromkeys(paths, facts), {})
+    found = Survey(dict.fromkeys(paths, facts), {}, tissue=tissue)
     result = propose(
         FoundData(rows=rows, tasks=["y"]),
         found,
@@ -132,6 +138,20 @@ class TestPropose:
         unknown = FileFacts("slides", 80_000, 60_000, 3, downsamples=levels)
         values, _ = proposal(unknown)
         assert values["patches.level"] == 2
+
+    def test_empty_patches_of_slides_are_left_out(self) -> None:
+        slide = FileFacts("slides", 8000, 6000, 3, mpp=0.5, downsamples=(1.0, 4.0))
+        values, result = proposal(slide, tissue=0.25, minutes=600)
+        assert values["patches.tissue"] == "otsu"
+        assert "patches per image with tissue" in result.facts[1]
+        every, all_patches = proposal(
+            slide, tissue=0.25, minutes=600, overrides=["patches.tissue=null"]
+        )
+        assert every["patches.tissue"] is None
+        assert "with tissue" not in all_patches.facts[1]
+        assert "patches.tissue" not in proposal(slide, minutes=600)[0]
+        whole, _ = proposal(slide, tissue=0.25, minutes=600, overrides=["method=cnn"])
+        assert "patches.tissue" not in whole
 
     def test_time_and_memory_are_those_of_the_settings_that_are_given(self) -> None:
         def facts(*overrides: str) -> str:

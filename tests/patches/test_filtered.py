@@ -16,7 +16,7 @@ from PIL import Image as PILImage
 
 from ips.errors import PatchError
 from ips.images import open_image
-from ips.patches import ImagePatches, MemoryPatches, filtered, tissue_file
+from ips.patches import ImagePatches, MemoryPatches, PatchSource, filtered, tissue_file
 from ips.patches.coords_file import NoTissueError
 from ips.patches.filtered import PatchFilter
 from ips.patches.tissue import TissueSettings, tissue_patches
@@ -43,8 +43,9 @@ def patches(slide: Path, **options: Any) -> ImagePatches:
     return ImagePatches(open_image(slide), **{"patch_size": SIDE, **options})
 
 
-def darkest(source: Any) -> list[int]:
-    return source.read(range(len(source))).flatten(1).min(dim=1).values.tolist()
+def darkest(source: PatchSource) -> list[int]:
+    values: list[int] = source.read(range(len(source))).flatten(1).min(dim=1).values.tolist()
+    return values
 
 
 def geojson(path: Path, *boxes: tuple[int, int, int, int]) -> Path:

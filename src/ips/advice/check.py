@@ -20,7 +20,8 @@ from ips.data.cells import encoding_note
 from ips.data.labels import CheckedLabels, check_labels, similar_labels
 from ips.data.split import Split
 from ips.data.table import NO_GROUP, Row
-from ips.errors import DataError, IPSError
+from ips.errors import DataError, IPSError, listed
+from ips.patches.tissue import NEARLY_ALL
 from ips.progress import rough_duration
 from ips.tasks import build_tasks
 from ips.training.checks import check_files, each_file, missing_classes, missing_labels
@@ -263,6 +264,17 @@ def _add_facts(
     counts = sorted(file.patches for file in files.values())
     n, mean = median(counts), fmean(counts)
     report.facts["patches per image"] = f"{n:,.0f} (from {counts[0]:,} to {counts[-1]:,})"
+    if config.patches.tissue is not None:
+        kept = {name: 1 - file.left_out for name, file in files.items()}
+        least, most = min(kept.values()), max(kept.values())
+        share = f"{fmean(kept.values()):.0%} (from {least:.0%} to {most:.0%})"
+        report.facts["patches with tissue"] = share
+        if full := [name for name, share in kept.items() if share >= NEARLY_ALL]:
+            report.add(
+                "note",
+                f"{listed(full)}: nearly all patches count as tissue: look at the thumbnails of "
+                "`ips slides tissue`",
+            )
     blank = fmean(file.blank for file in files.values())
     if next(iter(files.values())).look is not None:
         sizes = [(file.facts.width, file.facts.height) for file in files.values()]

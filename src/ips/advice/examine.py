@@ -17,7 +17,7 @@ from ips.advice.survey import FileFacts, read_facts
 from ips.config import PatchesConfig
 from ips.errors import listed
 from ips.nn.embedding import blank
-from ips.patches import PatchSource
+from ips.patches import PatchSource, PatchSubset
 from ips.training.data import open_source
 
 _SAMPLE = 48  # patches, to estimate the share of blank ones
@@ -37,6 +37,7 @@ class Examined:
         facts: what its header says.
         shape: shape of a patch.
         patches: N.
+        left_out: share of all patches that a filter leaves out.
         blank: share of patches of a single colour.
         look: tiny grey picture of an image, ``(256,)``; None for features.
         size: width and height of the whole image; None if unknown.
@@ -45,6 +46,7 @@ class Examined:
     facts: FileFacts
     shape: tuple[int, ...]
     patches: int
+    left_out: float
     blank: float
     look: npt.NDArray[np.float32] | None
     size: tuple[int, int] | None
@@ -56,11 +58,13 @@ def examine(path: Path, patches: PatchesConfig) -> Examined:
         source.check()
         facts = read_facts(path, white=patches.white)
         if facts.kind == "features":
-            return Examined(facts, source.shape, len(source), 0.0, None, None)
+            return Examined(facts, source.shape, len(source), 0.0, 0.0, None, None)
         some = torch.linspace(0, len(source) - 1, min(len(source), _SAMPLE)).long()
         share = float(blank(source.read(some)).float().mean())
         size = source.parts[0].size
-        return Examined(facts, source.shape, len(source), share, _look(source), size)
+        every = len(source.source) if isinstance(source, PatchSubset) else len(source)
+        left_out = 1 - len(source) / every
+        return Examined(facts, source.shape, len(source), left_out, share, _look(source), size)
 
 
 def _look(source: PatchSource) -> npt.NDArray[np.float32]:

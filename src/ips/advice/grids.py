@@ -10,6 +10,7 @@ from statistics import fmean, median
 from ips.advice.choices import Choice
 from ips.advice.survey import FileFacts, Survey
 from ips.config import PatchesConfig
+from ips.patches.filtered import OTSU
 
 _SIDES = (32, 64, 96, 128, 160, 192, 224)  # of a patch
 _ACROSS = 12  # patches that the shorter side of an image is divided into
@@ -40,8 +41,9 @@ class Grid:
         return across * down
 
     def mean_patches(self, found: Survey) -> float:
-        """Mean N of all images."""
-        return fmean(self.patches(facts) for facts in found.facts.values())
+        """Mean N of all images; on slides, of patches with tissue."""
+        share = 1.0 if found.tissue is None else found.tissue
+        return share * fmean(self.patches(facts) for facts in found.facts.values())
 
 
 def grids(found: Survey, object_size: int | None, given: PatchesConfig) -> list[Grid]:
@@ -136,6 +138,11 @@ def patch_choices(found: Survey, grid: Grid, given: PatchesConfig, objects: str)
     fixed = any((given.level is not None, given.mpp, given.magnification, given.scale))
     if not fixed and (grid.downsample > 1 or found.kind == "slides"):
         choices.append(_resolution(found, grid))
+    if found.tissue is not None:
+        reason = (
+            f"only patches with tissue, about {found.tissue:.0%}: `ips slides tissue` draws which"
+        )
+        choices.append(Choice(("patches", "tissue"), OTSU, reason))
     if len(found.channels) > 1:
         counts = " or ".join(map(str, sorted(found.channels)))
         reason = f"the files have {counts} channels; of more than three, the first three are read"

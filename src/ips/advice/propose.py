@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -85,6 +85,10 @@ def propose(
     """
     tasks, warnings = task_choices(data)
     given = parse_config(override(nested([*settings, *tasks]), overrides), source="--set")
+    if given.method in ("cnn", "dps") or (
+        _is_given(given.patches, "tissue") and not given.patches.tissue
+    ):
+        found = replace(found, tissue=None)  # all patches
     counts = split_counts(data)
     encoder = _encoder(found)
     budget = minutes * 60 * _SHARE
@@ -124,7 +128,7 @@ def propose(
         )
     facts = [
         f"{counts['train']} images to train, {counts['val']} to validate, {counts['test']} to test",
-        f"about {round(plan.patches):,} patches per image",
+        f"about {round(plan.patches):,} patches per image{' with tissue' * bool(found.tissue)}",
         f"expected on this machine: {rough_duration(plan.seconds)} per epoch, "
         f"{rough_duration(total)} in all, {peak / _GB:.1f} GB of memory",
     ]

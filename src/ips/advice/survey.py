@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Literal
@@ -17,11 +17,14 @@ from ips.advice.listing import is_features
 from ips.errors import IPSError
 from ips.files import split_address
 from ips.images import open_image
-from ips.patches import open_features
+from ips.patches import ImagePatches, open_features
 from ips.patches.thumbnail import shrink_image
+from ips.patches.tissue import NEARLY_ALL, TissueSettings, tissue_patches
 from ips.training.checks import each_file
 
 _LOOKED_AT, _SMALL = 5, 128  # images, and pixels of their longer side
+_SEARCHED, _ACROSS = 2, 64  # slides beside the typical one, and patches along their longer side
+_FEWEST = 0.02  # share of patches with tissue
 
 Kind = Literal["images", "slides", "features"]
 
@@ -83,11 +86,14 @@ class Survey:
         facts: facts of each file that can be read.
         unreadable: reason for each file that cannot.
         documents: whether images are mostly white, like scanned documents.
+        tissue: share of the patches of slides that have tissue; None if that is unknown, or if
+            nearly all or nearly none have.
     """
 
     facts: dict[Path, FileFacts]
     unreadable: dict[Path, str]
     documents: bool = False
+    tissue: float | None = None
 
     @property
     def kind(self) -> Kind:
@@ -131,7 +137,26 @@ def survey(paths: Sequence[Path], progress: Progress) -> Survey:
         bad[path] = f"{path.name} is of another kind than most files: make a table of each kind"
         del facts[path]
     usual = images[:: max(len(images) // _LOOKED_AT, 1)][:_LOOKED_AT]
-    return Survey(facts, bad, documents=_are_white([path for path in usual if path in facts]))
+    found = Survey(facts, bad, documents=_are_white([path for path in usual if path in facts]))
+    return replace(found, tissue=_tissue(found, usual[:_SEARCHED])) if facts else found
+
+
+def _tissue(found: Survey, some: Sequence[Path]) -> float | None:
+    """The usual share of patches with tissue, if there are slides of a known resolution."""
+    shares = []
+    for path in (found.typical, *some):
+        facts = found.facts.get(path)
+        if facts is None or facts.kind != "slides" or facts.mpp is None:
+            continue
+        with suppress(IPSError), open_image(path) as image:
+            side = max(256, max(image.dimensions) // _ACROSS)
+            level = image.get_best_level_for_downsample(side / 16)
+            patches = ImagePatches(image, patch_size=side, edge="pad")
+            kept = tissue_patches(patches, TissueSettings(level)).kept
+            shares.append(len(kept) / len(patches))
+    usable = found.kind == "slides" and len(shares) > 0 and shares[0] > 0
+    share = median(shares) if usable else 0.0
+    return share if _FEWEST <= share < NEARLY_ALL else None
 
 
 def _are_white(paths: Sequence[Path]) -> bool:

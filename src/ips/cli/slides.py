@@ -69,8 +69,8 @@ def tissue(
         bool,
         Option(
             "--skip-blurred",
-            help="Leave out patches far more blurred than the median patch of their slide; reads "
-            "every patch with tissue",
+            help="Leave out patches far more blurred than others of their slide; reads every patch "
+            "with tissue",
         ),
     ] = False,
     skip_errors: options.SkipErrors = False,

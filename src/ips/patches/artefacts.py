@@ -27,11 +27,12 @@ _INKS = ((70, 170, 0.15, 0.0), (170, 200, 0.25, 0.0), (200, 245, 0.5, 0.0), (345
 _BLACK, _COLOURLESS = 70, 30
 _RIM = 5  # pixels, odd: the edge of a line is paler than the line
 
-# Blurred patches have less than this share of the fine detail of the median patch.
-_BLURRED = 0.35
-_COARSE = 4  # pixels
+# Detail is measured at these pixel sizes: single pixels have more noise than detail.
+_FINE, _COARSE = 2, 8
 #: Smallest side of patches whose focus can be judged.
 SMALLEST = 4 * _COARSE
+# Blurred patches have less than this share of the sharpness that a quarter of the patches exceeds.
+_BLURRED, _SHARP = 0.25, 0.75
 
 
 def is_ink(pixels: Pixels) -> Bools:
@@ -42,9 +43,9 @@ def is_ink(pixels: Pixels) -> Bools:
 
 
 def blurred(sharpness: Sequence[float]) -> Bools:
-    """Which patches are out of focus, compared with the median patch of the slide."""
+    """Which patches are out of focus, compared with sharp patches of the slide."""
     values = np.asarray(sharpness)
-    low: Bools = values < _BLURRED * np.median(values)
+    low: Bools = values < _BLURRED * np.quantile(values, _SHARP)
     return low
 
 
@@ -54,8 +55,8 @@ def sharpness(patches: Tensor) -> list[float]:
     The ratio depends neither on the strength of a stain nor on the share of glass in a patch.
     """
     grey = patches.float().mean(dim=1, keepdim=True)  # (k, 1, h, w)
-    coarse = _detail(F.avg_pool2d(grey, _COARSE))
-    values: list[float] = (_detail(grey) / coarse.clamp(min=1.0)).tolist()
+    fine, coarse = (_detail(F.avg_pool2d(grey, size)) for size in (_FINE, _COARSE))
+    values: list[float] = (fine / coarse.clamp(min=1.0)).tolist()
     return values
 
 

@@ -155,7 +155,8 @@ def mask_of_picture(image: Image, path: Path) -> Mask:
 
         def read(box: Box) -> Bools:
             u, v, across, down = box
-            return picture.read_region((u, v), 0, (across, down)).max(axis=-1) > 0
+            marked: Bools = picture.read_region((u, v), 0, (across, down)).max(axis=-1) > 0
+            return marked
 
         return _filled(Mask((width / w + height / h) / 2, (w, h), ()), read)
 

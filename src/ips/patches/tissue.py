@@ -51,8 +51,8 @@ NEARLY_ALL = 0.95
 _MAX_DOWNSAMPLE, _MIN_PATCH = 16, 16
 # Otsu's method splits any histogram. Noise with a standard deviation of 10 gives two classes whose
 # means are 16 grey values apart; the palest stained tissue and glass are some 25 apart. Dark
-# background has less noise.
-_MIN_CONTRAST, _MIN_CONTRAST_FLUORESCENT = 16, 8
+# background has less noise, with a standard deviation of up to 3.
+_MIN_CONTRAST, _MIN_CONTRAST_FLUORESCENT = 16, 5
 # Unscanned parts of a slide are nearly black; the background of a fluorescent one is dark.
 _NEARLY_BLACK, _DARK = 31, 63
 # Glass is brighter than this; a fluorescent slide has a smaller share of such pixels.

@@ -91,7 +91,7 @@ def _patches(config: Config) -> str:
     for key in ("level", "mpp", "magnification"):
         if (value := getattr(patches, key)) is not None:
             text += f", {key} {value:g}"
-    return text
+    return f"{text}, with tissue" if patches.tissue is not None else text
 
 
 def _encoder(config: Config) -> str:

@@ -115,6 +115,7 @@ class Renderer:
         classes = answer.classes
         return {
             "patches": answer.patches,
+            "tissue": predictor.config.patches.tissue is not None,
             "extent": answer.extent,
             "predictions": entry.predictions,
             "probabilities": [list(each.items()) for each in by_name],

@@ -18,7 +18,8 @@ export function showAnswer() {
   const answer = !details.error && details.answer;
   $("image-name").textContent = details.name;
   const size = details.error ? "" : `${formatNumber(details.width)} × ${formatNumber(details.height)} px`;
-  const kept = answer ? `\n${formatNumber(answer.count)} of ${formatNumber(answer.patches)} patches kept` : "";
+  const all = answer && answer.tissue ? "patches with tissue" : "patches";
+  const kept = answer ? `\n${formatNumber(answer.count)} of ${formatNumber(answer.patches)} ${all} kept` : "";
   $("facts").textContent = size + kept;
   $("annotations-label").hidden = !details.annotated;
   $("task-section").hidden = !hasSeveralTasks();
