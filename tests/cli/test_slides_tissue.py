@@ -84,7 +84,7 @@ def test_finished_slides_are_not_read_again(
     again = Outcome(*words)
     assert again.code == 0
     assert again.out == first.out
-    for other in (("--patch-size", "32"), ("--tissue-level", "0")):
+    for other in (("--patch-size", "32"), ("--tissue-level", "0"), ("--background", "dark")):
         assert "give another output folder" in Outcome(*words, *other).sentence
 
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from ips.errors import ConfigError, ImageError
 from ips.images import open_image
 from ips.patches import Edge
+from ips.patches.tissue import TissueSettings
 from ips.patches.tissue_file import load_tissue
 from ips.slides.coords import Resolution, slide_patches
 from ips.slides.tissue import GREEN, find_tissue, tissue_path
@@ -65,6 +66,21 @@ def test_other_settings_than_before_are_refused(slides: list[Path], tmp_path: Pa
     find_tissue(slides[:1], out=tmp_path / "out", resolution=PATCH)
     with pytest.raises(ConfigError, match="was made with --patch-size 64: give"):
         find_tissue(slides[:1], out=tmp_path / "out", resolution=Resolution(32))
+    other = TissueSettings(min_share=0.5, skip_pen=True)
+    with pytest.raises(ConfigError, match=r"made with --min-share 0\.01, --skip-pen False: give"):
+        find_tissue(slides[:1], out=tmp_path / "out", resolution=PATCH, settings=other)
+    # without patches across the border, all ways to treat them are the same
+    (same,) = find_tissue(slides[:1], out=tmp_path / "out", resolution=PATCH, edge="drop")
+    assert same.kept == 16
+
+
+def test_a_slide_full_of_tissue_gets_a_note(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(60, 210, (256, 256, 3), dtype=np.uint8)
+    tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="rgb", tile=(64, 64))
+    (found,) = find_tissue([tmp_path / "a.tif"], out=tmp_path / "out", resolution=PATCH)
+    assert found.kept == found.total
+    assert found.note.startswith("nearly all patches count as tissue: check the thumbnail")
+    assert "--background dark" in found.note
 
 
 def test_the_thumbnail_outlines_tissue_and_fades_the_rest(

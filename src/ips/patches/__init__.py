@@ -8,7 +8,10 @@
     features.py        features of a stored file; layouts.py: the layouts of several tools;
                        hdf5.py: files, attributes and coordinates that can be trusted
     feature_writer.py  write features
-    tissue.py          which patches of a slide contain tissue
+    tissue.py          which patches of a slide contain tissue; artefacts.py: ink and blur;
+                       tissue_file.py, coords_file.py: stored results of ours and other tools
+    mask.py            which parts of an image count, at a low resolution
+    filtered.py        patches with tissue, or inside and outside of outlines
     thumbnail.py       a small picture of the whole image
     batching.py        read patches in the background, and pad several images to one tensor
 """

@@ -131,6 +131,8 @@ def _find(
         level = stored.settings.level if settings.level is None else settings.level
         now = _described(patches, replace(settings, level=level))
         then = _described(before, stored.settings)
+        if np.array_equal(before.coords, patches.coords):  # no patch is across the border
+            now["--edge"] = then["--edge"]
         if changed := [f"{key} {then[key]}" for key in then if then[key] != now[key]]:
             raise ConfigError(
                 f"{target} was made with {', '.join(changed)}: give another output folder, or the "
