@@ -16,7 +16,15 @@ from PIL import Image as PILImage
 
 from ips.errors import PatchError
 from ips.images import open_image
-from ips.patches import ImagePatches, MemoryPatches, PatchSource, filtered, tissue_file
+from ips.patches import (
+    ImagePatches,
+    MemoryPatches,
+    PatchSource,
+    PatchSubset,
+    filtered,
+    sampled,
+    tissue_file,
+)
 from ips.patches.coords_file import NoTissueError
 from ips.patches.filtered import PatchFilter
 from ips.patches.tissue import TissueSettings, tissue_patches
@@ -96,6 +104,22 @@ def test_no_patch_is_on_glass_however_the_grid_is_shifted(
     found = {tuple(corner) for corner in view.coords.tolist()}
     assert found <= on_tissue
     assert len(found) >= len(on_tissue) - 10  # the search is at half the resolution
+
+
+def test_a_sample_is_drawn_from_the_patches_of_the_shifted_grid(slide: Path) -> None:
+    kept = PatchFilter(tissue="otsu")(patches(slide), slide)
+    counts = {len(kept.shifted(shift)) for shift in SHIFTS}
+    assert len(counts) > 1  # so indices of one grid do not suit another
+    some = sampled(kept, 12, seed=0)
+    for shift in SHIFTS:
+        moved = some.shifted(shift)
+        assert len(moved) == 12
+        assert max(darkest(moved)) < 200
+    grid = sampled(patches(slide), 12, seed=0)
+    assert isinstance(grid, PatchSubset)
+    same = grid.shifted((0.3, 0.3))
+    assert isinstance(same, PatchSubset)
+    assert same.indices.tolist() == grid.indices.tolist()
 
 
 def test_a_slide_is_searched_once(slide: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,9 +96,10 @@ class PatchSource(Closable, ABC):
         self.read([len(self) - 1])
 
     def shifted(self, shift: tuple[float, float]) -> PatchSource:
-        """The same number of patches, moved along x and y by a fraction of the grid's stride.
+        """The patches, moved along x and y by a fraction of the grid's stride.
 
-        By default, for patches that cannot be cut anew, the source itself.
+        As many as before, unless a filter judges them by what they show. By default, for patches
+        that cannot be cut anew, the source itself.
         """
         return self
 
@@ -218,13 +219,24 @@ class PatchSubset(PatchSource):
         self.source.close()
 
 
+class SampledPatches(PatchSubset):
+    """At most ``count`` patches of a source, drawn at random."""
+
+    def __init__(self, source: PatchSource, count: int, *, seed: int) -> None:
+        rng = np.random.default_rng([seed, len(source)])
+        chosen = rng.choice(len(source), min(count, len(source)), replace=False)
+        super().__init__(source, np.sort(chosen).astype(np.int64))
+        self.count, self.seed = count, seed
+
+    def shifted(self, shift: tuple[float, float]) -> PatchSource:
+        return SampledPatches(self.source.shifted(shift), self.count, seed=self.seed)
+
+
 def sampled(source: PatchSource, count: int | None, *, seed: int) -> PatchSource:
     """Draw at most ``count`` patches of a source at random, reproducibly."""
     if count is None or len(source) <= count:
         return source
-    rng = np.random.default_rng([seed, len(source)])
-    chosen = rng.choice(len(source), count, replace=False)
-    return PatchSubset(source, np.sort(chosen).astype(np.int64))
+    return SampledPatches(source, count, seed=seed)
 
 
 def in_memory(source: PatchSource) -> MemoryPatches:

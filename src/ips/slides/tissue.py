@@ -55,7 +55,8 @@ def find_tissue(
         slides: slide files, or folders of slides.
         out: output folder; coordinates go to ``patches``, thumbnails to ``thumbnails``.
         resolution: patch size and resolution to read at; 256 px at level 0 by default.
-        settings: how tissue is searched, and what is left out.
+        settings: how tissue is searched, and what is left out, as
+            ``ips.patches.tissue.TissueSettings``.
         edge: ``fit`` patches that leave the slide in by moving them back, ``pad`` them with
             background, as the paper's authors do, or ``drop`` them.
         skip_errors: continue after a slide that cannot be read.
