@@ -116,6 +116,9 @@ class TestTimm:
             ("me/copy", "model.safetensors"),
             ("me/copy", "a.safetensors"),
         ]
+        with pytest.raises(ConfigError, match="only safetensors are loaded from the hub"):
+            build_preset(VIRCHOW2, weights="hub:me/copy/pytorch_model.bin")
+        assert len(asked) == 3
         assert not torch.equal(features(build_preset(VIRCHOW2, weights="none")), expected)
 
     @pytest.mark.parametrize(

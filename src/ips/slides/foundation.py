@@ -24,6 +24,11 @@ from ips.slides.presets import Preset
 
 _CONFIG = "config.json"
 
+_ONLY_SAFETENSORS = (
+    "only safetensors are loaded from the hub: download pytorch_model.bin yourself and give it as "
+    "--weights FILE, of which only tensors are read"
+)
+
 # A config may also name code to run or attention kernels to download.
 _SIZES = {
     *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "mlp_ratio"),
@@ -172,6 +177,8 @@ def _file(preset: Preset, name: str, weights: str | None) -> Path:
         return _download(preset, preset.repo, name)
     if weights.startswith("hub:"):
         repo, chosen = hub_repository(weights)
+        if not chosen.endswith(".safetensors"):
+            raise ConfigError(f"--weights {weights}: {_ONLY_SAFETENSORS}")
         return _download(preset, repo, chosen if name == HUB_FILE else name)
     path = Path(weights)
     if name == HUB_FILE and not path.is_dir():
@@ -197,8 +204,6 @@ def _download(preset: Preset, repo: str, file: str) -> Path:
         remedies={
             "GatedRepoError": access,
             "RepositoryNotFoundError": access,
-            "EntryNotFoundError": "only safetensors are loaded from the hub: download its "
-            "pytorch_model.bin yourself and give it as --weights FILE, of which only tensors are "
-            "read",
+            "EntryNotFoundError": _ONLY_SAFETENSORS,
         },
     )
