@@ -26,7 +26,7 @@ from ips.localisation import (
     object_probability,
 )
 from ips.predictions import TaskPredictions
-from ips.tasks import Classification, Kind
+from ips.tasks import Classification, ClassKind
 
 
 def naive(scores: list[int], truth: list[bool]) -> float:
@@ -88,7 +88,7 @@ def hits(objects: list[float], others: list[float], **changes: Any) -> ImageHits
 
 
 def predicted(
-    probabilities: list[list[float]], labels: list[list[int]], kind: Kind = "multiclass"
+    probabilities: list[list[float]], labels: list[list[int]], kind: ClassKind = "multiclass"
 ) -> TaskPredictions:
     task = Classification(kind, len(labels[0]))
     return TaskPredictions("sign", task, np.array(labels) == 1, np.array(probabilities))

@@ -42,7 +42,7 @@ def test_scores_are_those_of_torchmetrics() -> None:
         count: dict[str, Any] = {"num_classes": len(task.classes), "num_labels": len(task.classes)}
         for score in task_scores(task).scores:
             key: Any = score.key
-            kind = task.kind
+            kind: Any = task.kind
             p, labels = torch.from_numpy(task.probabilities), torch.from_numpy(task.labels)
             if key in ("balanced-accuracy", "macro-f1") and kind == "binary":
                 kind, labels = "multiclass", labels.int().argmax(dim=1)

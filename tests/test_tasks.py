@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, kl_divergence
 
 from ips.config import TaskConfig
-from ips.tasks import Classification, Kind, build_tasks
+from ips.tasks import Classification, ClassKind, build_tasks
 
 
 def test_multiclass_is_cross_entropy_and_accuracy() -> None:
@@ -153,7 +153,7 @@ def test_equal_labels_of_several_kinds() -> None:
 
 
 @pytest.mark.parametrize("kind", ["multiclass", "binary", "multilabel"])
-def test_equal_weights_change_nothing_and_doubled_ones_double_the_loss(kind: Kind) -> None:
+def test_equal_weights_change_nothing_and_doubled_ones_double_the_loss(kind: ClassKind) -> None:
     task = Classification(kind, 3)
     logits = torch.randn(5, task.outputs)
     labels = {
@@ -197,7 +197,7 @@ def test_smoothing_spreads_a_label_over_all_classes() -> None:
 
 
 @pytest.mark.parametrize("kind", ["multiclass", "multilabel", "binary"])
-def test_divergence_is_that_of_the_distributions(kind: Kind) -> None:
+def test_divergence_is_that_of_the_distributions(kind: ClassKind) -> None:
     task = Classification(kind, 2 if kind == "binary" else 4)
     logits, usual = torch.randn(5, task.outputs), torch.randn(task.outputs)
     if kind == "multiclass":

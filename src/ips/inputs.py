@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor
 
-from ips.config import Config, TableConfig, TaskConfig
+from ips.config import Config, TableConfig, TaskConfig, label_columns
 from ips.data.cells import is_table
 from ips.data.labels import encode_labels
+from ips.data.numbers import has_label
 from ips.data.table import Row, read_cells
 from ips.errors import DataError
 from ips.files import folders_below, list_files
@@ -77,7 +78,8 @@ def read_labels(
     path = Path(table)
     every = _rows(path, config)
     rows = _match(images, every)
-    if every and not every[0].labels:
+    present = _present(config, every[0].labels) if every else []
+    if every and not present:
         known = ", ".join(config.tasks)
         raise DataError(f"{path}: has no column for a task of the model: name one of {known}")
     if not rows:
@@ -86,7 +88,7 @@ def read_labels(
             "paths or file names into it"
         )
     labels: dict[str, dict[str, Tensor]] = {image: {} for image in images}
-    for name in every[0].labels:
+    for name in present:
         for image, label in _encode(rows, name, config.tasks[name], path).items():
             labels[image][name] = label
     return labels
@@ -98,12 +100,18 @@ def _rows(table: Path, config: Config) -> list[Row]:
     if isinstance(data := config.data, TableConfig):
         column, root = data.path, data.root or root
     columns, lines = read_cells(table, [column])
-    tasks = [task for task in config.tasks if task in columns]
+    tasks = {name: config.tasks[name] for name in _present(config, columns)}
+    labels = label_columns(tasks)
     return [
-        Row(root / cells[column], {task: cells[task] for task in tasks}, None, line=line)
+        Row(root / cells[column], {label: cells[label] for label in labels}, None, line=line)
         for line, cells in lines
         if cells[column]
     ]
+
+
+def _present(config: Config, columns: Collection[str]) -> list[str]:
+    """The tasks whose label columns are all there."""
+    return [name for name, task in config.tasks.items() if task.columns(name).keys() <= {*columns}]
 
 
 def _match(images: Sequence[str], rows: Sequence[Row]) -> dict[str, Row]:
@@ -127,6 +135,6 @@ def _match(images: Sequence[str], rows: Sequence[Row]) -> dict[str, Row]:
 def _encode(rows: Mapping[str, Row], name: str, task: TaskConfig, table: Path) -> dict[str, Tensor]:
     """The labels of one task; an empty cell is a label only if there can be several or none."""
     multilabel = task.kind == "multilabel"
-    labelled = {image: row for image, row in rows.items() if row.labels[name] or multilabel}
+    labelled = {i: row for i, row in rows.items() if has_label(row, name, task) or multilabel}
     encoded = encode_labels(list(labelled.values()), {name: task}, source=table)
     return {image: labels[name] for image, labels in zip(labelled, encoded.labels, strict=True)}

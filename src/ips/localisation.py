@@ -167,9 +167,11 @@ def localise(found: Sequence[ImageHits | None], task: TaskPredictions) -> Locali
     if not some:
         return None
     tops = np.array([each.top for each in some])
-    correct = task.correct[known][counts > 0]
+    correct = task.correct[known][counts > 0] if task.has_classes else np.zeros(len(tops), bool)
     precisions = np.array([each.precision for each in some])
-    p = object_probability(task, known, counts > 0)[known]
+    p = np.ones(len(hits))
+    if task.has_classes:
+        p = object_probability(task, known, counts > 0)[known]
     froc, sensitivity = _froc(hits, p)
     return Localisation(
         images=len(some),

@@ -1,6 +1,7 @@
 """A CSV with a row for each predicted image, which the next command with that file continues.
 
-Columns: ``path``; for each task ``answer_TASK`` and ``probability_TASK_CLASS``; ``patches``, the
+Columns: ``path``; for each task ``answer_TASK`` and, if it has probabilities,
+``probability_TASK_CLASS``; ``patches``, the
 number of patches of the image; ``patch_size``, their side in full-resolution pixels;
 ``top_patches``, the corners ``x y`` of the patches with the most attention, separated by
 semicolons; ``error``, why an image could not be predicted; ``fingerprint``, which changes with the
@@ -19,7 +20,7 @@ from pathlib import Path
 from ips.errors import ConfigError, because, shown
 from ips.explain import Explanation
 from ips.files import atomic_write
-from ips.tasks import Answer, Task
+from ips.tasks import Answer, Classification, Task
 
 Truth = Mapping[str, Mapping[str, Answer]]
 
@@ -53,7 +54,11 @@ class PredictionFile:
         for name, task in tasks.items():
             self._columns += [
                 f"answer_{name}",
-                *(f"probability_{name}_{label}" for label in task.class_names),
+                *(
+                    f"probability_{name}_{label}"
+                    for label in task.class_names
+                    if task.has_probabilities
+                ),
             ]
         self._columns += ["patches", "patch_size", "top_patches", "error", "fingerprint"]
         self._rows = self._read()
@@ -93,14 +98,15 @@ class PredictionFile:
         counts = {}
         for task in self._tasks:
             known = [right[task] for right in rights if task in right]
-            counts[task] = sum(known), len(known)
+            if known:
+                counts[task] = sum(known), len(known)
         return counts
 
     def write(self) -> None:
         """Write all rows so far, atomically."""
         header = list(self._columns)
         if self._truth is not None:
-            header += [f"{word}_{task}" for task in self._tasks for word in ("truth", "right")]
+            header += [f"{word}_{name}" for name in self._tasks for word in self._truth_words(name)]
         with (
             atomic_write(self.path) as stream,
             # A file name may hold bytes that are not valid Unicode.
@@ -127,8 +133,13 @@ class PredictionFile:
         cells = []
         for task in self._tasks:
             cells.append(_cell(truth[task]) if task in truth else "")
-            cells.append(str(int(right[task])) if task in right else "")
+            if len(self._truth_words(task)) > 1:
+                cells.append(str(int(right[task])) if task in right else "")
         return cells
+
+    def _truth_words(self, task: str) -> list[str]:
+        """Columns with the truth of a task; a number is neither right nor wrong."""
+        return ["truth", "right"] if isinstance(self._tasks[task], Classification) else ["truth"]
 
     def _right(self, row: Sequence[str]) -> dict[str, bool]:
         """Whether the answers of a row are right, for tasks with a label."""
@@ -136,7 +147,11 @@ class PredictionFile:
             return {}
         truth = self._truth.get(row[0], {})
         answers = {task: row[self._columns.index(f"answer_{task}")] for task in truth}
-        return {task: answers[task] == _cell(answer) for task, answer in truth.items()}
+        return {
+            task: answers[task] == _cell(answer)
+            for task, answer in truth.items()
+            if isinstance(self._tasks[task], Classification)
+        }
 
     def _read(self) -> dict[str, list[str]]:
         """The rows of the file, if there is one; none if its columns are those of another model."""

@@ -1,6 +1,6 @@
 """The predictions of a model for images with labels, and their CSV file.
 
-Letters: n images, B of them in a batch, C classes.
+Letters: n images, B of them in a batch, C columns of a prediction, such as classes.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ips.config import Config
 from ips.files import atomic_write
 from ips.statistics import Bools, Floats
-from ips.tasks import Classification, Kind, Task, build_tasks
+from ips.tasks import Answer, Classification, Kind, Task, build_tasks
 
 _COLUMNS = ["number", "image", "task", "class", "truth", "probability"]
 
@@ -31,14 +33,16 @@ class TaskPredictions:
     Attributes:
         name: name of the task.
         task: kind and classes of the task.
-        labels: ``(n, C)``: one class per image, or any number of labels of a multilabel task.
-        probabilities: ``(n, C)``: class probabilities; two columns for a binary task.
+        labels: what `Task.targets` returns: the classes of each image, bools ``(n, C)``; the
+            number of a regression ``(n, 1)``; time and event of survival ``(n, 2)``.
+        probabilities: ``(n, C)``: class probabilities; two columns for a binary task; a single
+            number for a regression.
         known: ``(n,)``: whether an image has a label; None if all have.
     """
 
     name: str
     task: Task
-    labels: Bools
+    labels: npt.NDArray[Any]
     probabilities: Floats
     known: Bools | None = None
 
@@ -65,6 +69,24 @@ class TaskPredictions:
         return ", ".join(np.array(self.classes)[chosen]) or "none"
 
     @property
+    def has_classes(self) -> bool:
+        return isinstance(self.task, Classification)
+
+    def answer_text(self, number: int) -> str:
+        """The answer to an image, in words."""
+        row = torch.from_numpy(self.probabilities[number])
+        return _words(self.task.answer(row))
+
+    def exact_truth(self, number: int) -> str:
+        """The label of an image without classes, as `Task.read_truth` reads it."""
+        truth = self.task.truth(torch.from_numpy(self.labels[number]))
+        return f"{truth:.7g}" if isinstance(truth, float) else str(truth)
+
+    def truth_text(self, number: int) -> str:
+        """The label of an image, in words."""
+        return _words(self.task.truth(torch.from_numpy(self.labels[number])))
+
+    @property
     def predicted(self) -> Bools:
         """``(n, C)``: the predicted classes."""
         assert isinstance(self.task, Classification)
@@ -84,14 +106,12 @@ class TaskPredictions:
         return self.task.only_class(torch.from_numpy(self.labels))
 
     @property
-    def cross_entropy(self) -> Floats:
-        """``(n,)``: cross-entropy of the labels, the mean over labels of a multilabel task."""
-        loss: Floats = -np.log(np.clip(self.probabilities, 1e-12, 1)) * self.labels  # (n, C)
-        if self.kind == "multilabel":
-            loss -= np.log(np.clip(1 - self.probabilities, 1e-12, 1)) * ~self.labels
-            loss /= len(self.classes)
-        total: Floats = loss.sum(axis=1)
-        return total
+    def errors(self) -> Floats:
+        """``(n,)``: how wrong each prediction is, see `Task.errors`; 0 without a label."""
+        found, known = np.zeros(len(self.labels)), self.has_label
+        rows = (torch.from_numpy(part[known]) for part in (self.probabilities, self.labels))
+        found[known] = self.task.errors(*rows).numpy()
+        return found
 
 
 @dataclass(frozen=True)
@@ -106,13 +126,15 @@ class TestPredictions:
     def best_and_worst(self, count: int) -> tuple[list[int], list[int]]:
         """Numbers of correct images and of wrong images, at most ``count`` of each.
 
-        An image is correct if all its tasks with a label are. Correct images are sorted by
-        ascending cross-entropy, wrong ones by descending cross-entropy.
+        An image is correct if all its tasks with classes and a label are. Without tasks with
+        classes, the half of the images with the smaller errors counts as correct. Correct images
+        are sorted by ascending error, wrong ones by descending error.
         """
         known = np.array([task.has_label for task in self.tasks])  # (T, n)
-        correct = np.all(np.array([task.correct for task in self.tasks]) | ~known, axis=0)
-        losses = np.array([task.cross_entropy for task in self.tasks])
-        mean = (losses * known).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+        errors = np.array([task.errors for task in self.tasks])
+        mean = errors.sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+        decided = [task.correct | ~task.has_label for task in self.tasks if task.has_classes]
+        correct = np.all(decided, axis=0) if decided else mean <= np.median(mean)
         order = [i for i in np.argsort(mean, kind="stable").tolist() if known[:, i].any()]
         best = [i for i in order if correct[i]]
         worst = [i for i in reversed(order) if not correct[i]]
@@ -171,10 +193,10 @@ def write_predictions(path: Path, predictions: TestPredictions) -> None:
             for task in predictions.tasks:
                 labels, probabilities = task.labels[number], task.probabilities[number]
                 known = task.has_label[number]
-                for name, label, p in zip(task.classes, labels, probabilities, strict=True):
-                    truth = int(label) if known else ""
-                    # A float32 has nine significant digits.
-                    writer.writerow([number, image, task.name, name, truth, f"{p:.9g}"])
+                for i, (name, p) in enumerate(zip(task.classes, probabilities, strict=True)):
+                    truth = str(int(labels[i])) if task.has_classes else task.exact_truth(number)
+                    row = [number, image, task.name, name, truth if known else ""]
+                    writer.writerow([*row, f"{p:.9g}"])  # a float32 has nine significant digits
 
 
 def read_predictions(path: Path, config: Config) -> TestPredictions | None:
@@ -189,20 +211,38 @@ def read_predictions(path: Path, config: Config) -> TestPredictions | None:
         complete = all(
             (int(row[0]), (row[2], row[3])) == key for row, key in zip(rows, expected, strict=True)
         )
-        values = np.array([[float(row[4] or "nan"), float(row[5])] for row in rows])
+        values = np.array([float(row[5]) for row in rows])
     except (OSError, ValueError, IndexError, csv.Error):
         return None
     if header != _COLUMNS or not complete or not images:
         return None
-    labels, probabilities = values.T
-    truths = np.isin(labels, (0, 1)) | np.isnan(labels)
-    if not (truths.all() and ((probabilities >= 0) & (probabilities <= 1)).all()):
-        return None
-    table = values.reshape(len(images), len(columns), 2)  # (n, classes of all tasks, 2)
+    probabilities = values.reshape(len(images), len(columns))  # (n, columns of all tasks)
+    truths = np.array([row[4] for row in rows]).reshape(probabilities.shape)
     predictions, start = [], 0
     for name, task in tasks.items():
-        part = table[:, start : start + len(task.class_names)]
-        start += len(task.class_names)
-        known = ~np.isnan(part[..., 0]).any(axis=1)
-        predictions.append(TaskPredictions(name, task, part[..., 0] == 1, part[..., 1], known))
+        part = slice(start, start + len(task.class_names))
+        start = part.stop
+        labels = _read_truths(task, truths[:, part])
+        p = probabilities[:, part]
+        outside = task.has_probabilities and not ((p >= 0) & (p <= 1)).all()
+        if labels is None or outside or not np.isfinite(p).all():
+            return None
+        known = (truths[:, part] != "").all(axis=1)
+        predictions.append(TaskPredictions(name, task, labels, p, known))
     return TestPredictions(images, predictions)
+
+
+def _read_truths(task: Task, cells: npt.NDArray[np.str_]) -> npt.NDArray[Any] | None:
+    """Labels ``(n, ...)`` from the cells ``(n, C)`` of a file; None if it is damaged."""
+    if isinstance(task, Classification):
+        return cells == "1" if np.isin(cells, ("0", "1", "")).all() else None
+    try:
+        return np.array([task.read_truth(text) for text in cells[:, 0].tolist()])
+    except ValueError:
+        return None
+
+
+def _words(answer: Answer) -> str:
+    if isinstance(answer, float):
+        return f"{answer:.4g}"
+    return answer if isinstance(answer, str) else ", ".join(answer) or "none"

@@ -25,7 +25,7 @@ from ips.nn import Head
 from ips.nn.weights_file import checksum
 from ips.patches import ImageLike, PatchSource, sampled
 from ips.scores import ScoreFile
-from ips.tasks import Answer, build_tasks
+from ips.tasks import Answer, Classification, build_tasks
 from ips.training import RunFolder, load_model, open_source
 from ips.training.folds import fold_runs
 
@@ -214,12 +214,12 @@ class Predictor:
         return self.tasks[task].class_names
 
     def answer(self, task: str, probabilities: Tensor) -> Answer:
-        """Name of the predicted class; a list of names for a multilabel task."""
+        """Name of the predicted class, names of a multilabel task, or a number."""
         spec = self.tasks[task]
         return spec.answer(spec.class_probabilities(probabilities))
 
     def answers(self, prediction: Prediction) -> dict[str, Answer]:
-        """The predicted class of each task; a list of names for a multilabel task."""
+        """The predicted class of each task, several of a multilabel task, or a number."""
         return {task: self.answer(task, p) for task, p in prediction.probabilities.items()}
 
     def label_name(self, task: str, label: Tensor) -> Answer | None:
@@ -230,8 +230,10 @@ class Predictor:
         return spec.truth(spec.targets(label[None])[0])
 
     def class_probabilities(self, task: str, probabilities: Tensor) -> dict[str, float]:
-        """Probability of each class, by name."""
+        """Probability of each class, by name; empty if the task has none, such as a regression."""
         spec = self.tasks[task]
+        if not spec.has_probabilities:
+            return {}
         values = spec.class_probabilities(probabilities.double()).tolist()
         return dict(zip(spec.class_names, values, strict=True))
 
@@ -244,7 +246,10 @@ class Predictor:
             label = None if labels is None else self.label_name(name, labels[name])
             if label is not None:
                 truth = _join(label)
-                parts[-1] += " ✓" if predicted == truth else f" ✗ (truth: {truth})"
+                if not isinstance(self.tasks[name], Classification):
+                    parts[-1] += f" (truth: {truth})"
+                else:
+                    parts[-1] += " ✓" if predicted == truth else f" ✗ (truth: {truth})"
         return " · ".join([prediction.name, *parts])
 
 

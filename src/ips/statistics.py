@@ -140,6 +140,48 @@ def macro_f1(predicted: Bools, labels: Bools, *, by_class: bool) -> Interval:
     return interval(f1_score(predicted, labels), variance, count)
 
 
+def mean_error(errors: Floats) -> Interval:
+    """The mean of ``(n,)`` absolute errors, with the variance between images."""
+    value = float(errors.mean())
+    half = _Z * float(errors.std(ddof=1)) / sqrt(len(errors)) if len(errors) > 1 else value
+    return Interval(value, max(0.0, value - half), value + half)
+
+
+def r_squared(predicted: Floats, labels: Floats) -> Interval:
+    """Coefficient of determination of ``(n,)`` numbers: 1 minus the unexplained variance.
+
+    Answering the mean of the labels has 0, and worse answers are negative. The interval comes from
+    a bootstrap over images with a fixed seed. Undefined if all labels are equal.
+    """
+    value = _r_squared(predicted, labels)
+    if isnan(value):
+        return Interval(nan, nan, nan)
+    strata = np.zeros(len(labels), dtype=np.int64)
+    draws = [_r_squared(predicted[rows], labels[rows]) for rows in resampled(strata)]
+    low, high = np.nanquantile(draws, [0.025, 0.975])
+    return Interval(value, min(float(low), value), max(float(high), value))
+
+
+def _r_squared(predicted: Floats, labels: Floats) -> float:
+    total = float(np.square(labels - labels.mean()).sum())
+    return 1 - float(np.square(predicted - labels).sum()) / total if total else nan
+
+
+def pearson(predicted: Floats, labels: Floats) -> Interval:
+    """Pearson's correlation of ``(n,)`` numbers, with Fisher's interval.
+
+    Undefined for fewer than four images, or if predictions or labels are all equal.
+    """
+    a, b = predicted - predicted.mean(), labels - labels.mean()
+    scale = sqrt(float(np.square(a).sum()) * float(np.square(b).sum()))
+    if len(labels) < 4 or not scale:
+        return Interval(nan, nan, nan)
+    value = float(np.clip((a * b).sum() / scale, -1, 1))
+    half = _Z / sqrt(len(labels) - 3)
+    z = float(np.arctanh(np.clip(value, -1 + 1e-12, 1 - 1e-12)))
+    return Interval(value, float(np.tanh(z - half)), max(value, float(np.tanh(z + half))))
+
+
 def f1_score(predicted: Bools, labels: Bools) -> float:
     """The F1 score of ``(n, C)`` classes, the mean over those that are predicted or true."""
     hits, total = (predicted & labels).sum(axis=0), predicted.sum(axis=0) + labels.sum(axis=0)

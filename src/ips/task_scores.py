@@ -11,6 +11,7 @@ from math import nan
 from typing import Any
 
 import numpy as np
+import torch
 
 from ips.errors import shown
 from ips.predictions import TaskPredictions
@@ -21,9 +22,13 @@ from ips.statistics import (
     f1_score,
     label_accuracy,
     macro_f1,
+    mean_error,
+    pearson,
+    r_squared,
     wilson,
 )
-from ips.tasks import LOPSIDED, Task
+from ips.survival import concordance
+from ips.tasks import LOPSIDED, Regression, Survival, Task
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class Score:
         interval: the score with its 95 % confidence interval.
         majority: the score of giving the majority answer for every image.
         undefined: why the score does not exist, if it does not.
+        error: whether it is an error, so that less is better.
     """
 
     key: str
@@ -43,6 +49,7 @@ class Score:
     interval: Interval
     majority: float
     undefined: str = ""
+    error: bool = False
 
     @property
     def value(self) -> float | None:
@@ -51,8 +58,12 @@ class Score:
 
     @property
     def better(self) -> bool | None:
-        """Whether the whole interval is above the score of the majority answer."""
-        return self.interval.low > self.majority if self.interval.defined else None
+        """Whether the whole interval is better than the score of the majority answer."""
+        if not self.interval.defined:
+            return None
+        if self.error:
+            return self.interval.high < self.majority
+        return self.interval.low > self.majority
 
     def as_dict(self) -> dict[str, Any]:
         if not self.interval.defined:
@@ -69,7 +80,8 @@ class TaskScores:
 
     Attributes:
         images: n.
-        majority: the majority answer: the most frequent class, or labels, of these images.
+        majority: the majority answer: the most frequent class, or labels, of these images, or the
+            mean of their numbers.
         only: what all images have in common, if their labels are all equal.
         scores: the scores, that of the config or the usual one of the kind of task first.
     """
@@ -120,6 +132,10 @@ def task_scores(task: TaskPredictions) -> TaskScores:
     task = task.labelled()
     if not len(task.labels):
         return _no_scores(task.task)
+    if isinstance(task.task, Regression):
+        return _regression_scores(task, task.task)
+    if isinstance(task.task, Survival):
+        return _survival_scores(task, task.task)
     labels, correct, predicted = task.labels, task.correct, task.predicted
     accuracy = wilson(int(correct.sum()), len(correct))
     answers, counts = np.unique(labels, axis=0, return_counts=True)
@@ -156,6 +172,30 @@ def task_scores(task: TaskPredictions) -> TaskScores:
         only=task.only_class,
         scores=sorted(scores, key=lambda score: score.key != task.task.metric_name),
     )
+
+
+def _regression_scores(task: TaskPredictions, spec: Regression) -> TaskScores:
+    predicted, labels = task.probabilities[:, 0], task.labels[:, 0]
+    average = float(labels.mean())
+    errors, constant = np.abs(predicted - labels), float(np.abs(average - labels).mean())
+    only = spec.nothing_to_learn(torch.from_numpy(labels))
+    reason = f"{only} in the test set" if only else "all predictions are equal, or too few images"
+    scores = [
+        Score("r2", "R²", r_squared(predicted, labels), 0.0, reason),
+        Score("pearson", "Pearson's r", pearson(predicted, labels), 0.0, reason),
+        Score("mae", "mean absolute error", mean_error(errors), constant, error=True),
+    ]
+    first = sorted(scores, key=lambda score: score.key != spec.metric_name)
+    return TaskScores(len(labels), f"{average:.4g}", only, first)
+
+
+def _survival_scores(task: TaskPredictions, spec: Survival) -> TaskScores:
+    risks = spec.risk(torch.from_numpy(task.probabilities)).numpy()
+    only = spec.nothing_to_learn(torch.from_numpy(task.labels))
+    index = concordance(risks, task.labels)
+    reason = f"{only} in the test set" if only else "no two images can be compared"
+    score = Score("concordance", "concordance index", index, 0.5, reason)
+    return TaskScores(len(task.labels), "the same risk", only, [score])
 
 
 def _no_scores(task: Task) -> TaskScores:

@@ -10,7 +10,9 @@ from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median
 
+import torch
 from rich.progress import Progress
+from torch import Tensor
 
 from ips.advice.cost import available_bytes, measure
 from ips.advice.examine import Examined, compare, examine, look_alikes
@@ -138,15 +140,14 @@ def _check_splits(
 ) -> dict[str, Split]:
     """Report what the splits lack; return the split of each file."""
     try:
-        numbers = split_rows(labels.rows, labels.encoded.labels, data)
+        numbers = split_rows(labels.rows, labels.encoded.labels, data, config.tasks)
     except DataError as error:
         report.add("error", error)
         return {}
     tasks = build_tasks(
         {
-            name: task.model_copy(update={"classes": len(names), "names": names})
+            name: task.model_copy(update=_classes(labels.encoded.names.get(name)))
             for name, task in config.tasks.items()
-            for names in [labels.encoded.names[name]]
         }
     )
     for split, some in numbers.items():
@@ -166,13 +167,42 @@ def _check_splits(
             f"rarely learns from fewer than {_FEW_IMAGES}",
         )
     for name, task in config.tasks.items():
-        _check_classes(name, task, [labels.rows[i] for i in numbers["train"]], data, report)
+        if task.has_classes:
+            _check_classes(name, task, [labels.rows[i] for i in numbers["train"]], data, report)
+        elif numbers["train"]:
+            found = [labels.encoded.labels[i][name] for i in numbers["train"]]
+            _check_numbers(name, task, found, report)
     report.facts["images"] = ", ".join(
         f"{len(some)} {split}" for split, some in numbers.items() if some
     )
     return {
         file_name(labels.rows[i], root=root): split for split, some in numbers.items() for i in some
     }
+
+
+def _classes(names: Sequence[str] | None) -> dict[str, object]:
+    """The settings of a task with these classes; None if it has no classes."""
+    return {} if names is None else {"classes": len(names), "names": names}
+
+
+def _check_numbers(name: str, task: TaskConfig, labels: Sequence[Tensor], report: Report) -> None:
+    """Report the range of a regression, or the events of a survival task."""
+    values = torch.stack(list(labels)).double()
+    known = values[build_tasks({name: task})[name].known(values)]
+    if not len(known):
+        return
+    times = known[:, 0] if task.kind == "survival" else known
+    text = f"{float(times.min()):g} to {float(times.max()):g}, mean {float(times.mean()):.4g}"
+    if task.kind == "survival":
+        events = int(known[:, 1].sum())
+        text = f"{events} events, {len(known) - events} censored; times {text}"
+        if events < _FEW_OF_CLASS:
+            report.add(
+                "warning",
+                f"only {events} training images have the event of {name!r}: add some, since only "
+                "events teach",
+            )
+    report.facts[f"training images by {name}"] = text
 
 
 def _check_classes(

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ips.advice.columns import is_multilabel, label_values
+from ips.advice.columns import is_multilabel, label_values, may_be_classes
 from ips.advice.found import FoundData
+from ips.advice.targets import is_measurement, label_groups, summary
 from ips.config_io import override
 from ips.data.labels import similar_labels
+from ips.data.numbers import event_number
 from ips.errors import DataError, shown
 from ips.tasks import LOPSIDED
 
@@ -86,8 +88,12 @@ def split_counts(data: FoundData) -> dict[str, int]:
 def task_choices(data: FoundData) -> tuple[list[Choice], list[str]]:
     """The settings of the tasks, and warnings about their labels."""
     choices, warnings = [], []
-    for task in data.tasks:
+    rows = [row.labels for row in data.rows]
+    for task, *event in label_groups(data.tasks, rows):
         cells = [row.labels[task] for row in data.rows if row.labels[task]]
+        if event or (is_measurement(rows, task) and not may_be_classes(cells)):
+            choices += _number_choices(task, event, data)
+            continue
         multilabel = is_multilabel(cells)
         found = [
             label for cell in cells for label in (label_values(cell) if multilabel else [cell])
@@ -130,6 +136,21 @@ def task_choices(data: FoundData) -> tuple[list[Choice], list[str]]:
                 "it with another class; a score on so few says little"
             )
     return choices, warnings
+
+
+def _number_choices(task: str, event: Sequence[str], data: FoundData) -> list[Choice]:
+    """The settings of a regression, or of survival if there is a column of events."""
+    rows = [row.labels for row in data.rows if all(row.labels[c] for c in (task, *event))]
+    numbers = summary([row[task] for row in rows])
+    kind = ("tasks", task, "kind")
+    if not event:
+        return [Choice(kind, "regression", f"numbers from {numbers}")]
+    events = sum(event_number(row[event[0]]) == 1 for row in rows)
+    reason = f"{events} events in {len(rows)} images, times from {numbers}"
+    return [
+        Choice(kind, "survival", reason),
+        Choice(("tasks", task, "event"), event[0], "1 if the event was observed, 0 if censored"),
+    ]
 
 
 def _ordered(names: Sequence[str]) -> list[str]:

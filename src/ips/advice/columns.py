@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from ips.advice.targets import is_measurement, survival_pairs
 from ips.data.table import (
     LABEL_SEPARATOR,
     NO_GROUP,
@@ -108,6 +109,8 @@ def label_columns(
 ) -> list[str]:
     """The label columns: the given ones, or the only column that can be one.
 
+    Classes come before measurements. Times until an event come with the column of the event.
+
     Args:
         table: file of the table, for messages.
         given: columns that the user names.
@@ -115,7 +118,8 @@ def label_columns(
         ask: asks which one of several it is; without it, that is an error.
     """
     for column in given:
-        if (problem := _no_label(rows, column)) is not None:
+        problem = _no_label(rows, column)
+        if problem is not None and not is_measurement(rows, column):
             raise DataError(f"{table}: --label {column}: {problem}")
     if given:
         return list(given)
@@ -124,14 +128,22 @@ def label_columns(
     ]
     free = [column for column in free if not is_group_name(column)]
     found = [column for column in free if _no_label(rows, column) is None]
-    named = [column for column in found if column.lower() in _LABELS]
+    measured = [c for c in free if c not in found and is_measurement(rows, c)]
+    pairs = survival_pairs(free, rows)
+    if len(pairs) == 1 and set(found) <= set(pairs.values()):
+        return [column for pair in pairs.items() for column in pair]
+    named = [column for column in [*found, *measured] if column.lower() in _LABELS]
     if len(named) == 1 or len(found) == 1:
         return named if len(named) == 1 else found
     if not found:
+        found = measured
+    if len(found) == 1:
+        return found
+    if not found:
         names = ", ".join(shown(name, quote=False) for name in free[:10]) or "none is left"
         raise DataError(
-            f"{table}: no column looks like a label ({names}): add one with a class for each "
-            "image, or give it with --label"
+            f"{table}: no column looks like a label ({names}): add one with a class or number for "
+            "each image, or give it with --label"
         )
     if ask is not None:
         return [ask("Which column holds the labels to learn?", found)]
@@ -157,15 +169,21 @@ def _no_label(rows: Sequence[Cells], column: str) -> str | None:
     values = {label for cell in cells for label in label_values(cell)}
     if len(values) < 2:
         return f"all images have {shown(cells[0])}, so there is nothing to learn: choose another"
-    most = min(_MAX_CLASSES, max(len(cells) // 2, 2))
-    if all(_is_number(value) for value in values):
-        most = min(most, _MAX_NUMBERS)
-    if len(values) > most:
+    if not may_be_classes(cells):
         return (
             f"it has {len(values)} different values in {len(cells)} rows, which are no classes: "
             "choose another, or make classes of its values"
         )
     return None
+
+
+def may_be_classes(cells: Sequence[str]) -> bool:
+    """Whether the labels of all images are few enough to be classes."""
+    values = {label for cell in cells for label in label_values(cell)}
+    most = min(_MAX_CLASSES, max(len(cells) // 2, 2))
+    if all(_is_number(value) for value in values):
+        most = min(most, _MAX_NUMBERS)
+    return len(values) <= most
 
 
 def _is_number(text: str) -> bool:

@@ -30,6 +30,7 @@ _FEWEST_EPOCHS, _FEWEST_STEPS = 12, 250  # if time is short, images are read at 
 _STEPS = 600  # of optimisation, which usually suffice
 _EVERY = 4  # epochs with the same patches, where time is short
 _MB, _GB = 2**20, 2**30
+_NUMBERS = ("regression", "survival")  # kinds of tasks without classes
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,10 @@ def propose(
     counts = split_counts(data)
     encoder = _encoder(found)
     budget = minutes * 60 * _SHARE
+    kinds = {c.key[1]: c.value for c in tasks if c.key[2] == "kind"}
     usual = 4 if counts["train"] < 100 else 8 if counts["train"] < 400 else 16
+    if "survival" in kinds.values():  # its images are compared within a batch
+        usual = 16
     batch = _given(given.train, "batch", usual)
     enough = max(_FEWEST_EPOCHS, _FEWEST_STEPS * batch / max(counts["train"], 1))
     size, objects = _object_size(data, object_size)
@@ -127,6 +131,7 @@ def propose(
             f"{remedy or 'start with fewer images'}, or use a GPU"
         )
     facts = [
+        *(f"{c.key[1]} is a {c.value} task: {c.reason}" for c in tasks if c.value in _NUMBERS),
         f"{counts['train']} images to train, {counts['val']} to validate, {counts['test']} to test",
         f"about {round(plan.patches):,} patches per image{' with tissue' * bool(found.tissue)}",
         f"expected on this machine: {rough_duration(plan.seconds)} per epoch, "
@@ -158,7 +163,10 @@ def propose(
         Choice(("train", "batch"), batch, f"{math.ceil(counts['train'] / batch)} steps an epoch"),
         _learning_rate(found),
         *tasks,
-        Choice(("readout",), data.tasks[0], "classifies single patches, for figures"),
+        *(
+            Choice(("readout",), task, "classifies single patches, for figures")
+            for task in [name for name, kind in kinds.items() if kind not in _NUMBERS][:1]
+        ),
     ]
     return Proposal(overridden(choices, overrides), facts, warnings)
 

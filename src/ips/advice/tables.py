@@ -31,6 +31,7 @@ from ips.advice.neighbours import (
     slide_table,
 )
 from ips.advice.request import check_hints
+from ips.advice.targets import label_groups
 from ips.data.cells import encoding_note, is_table
 from ips.data.objects import is_boxes
 from ips.data.table import NO_GROUP, SPLIT_WORDS, is_group_name, read_cells
@@ -182,13 +183,14 @@ def _labelled(
 ) -> tuple[list[FoundRow], dict[str, str]]:
     """Rows with file, labels and split, and the reason why others are left out."""
     splits = read_clam_splits(names.clam) if names.clam else {}
+    tasks = label_groups(names.labels, rows)
     found: dict[Path, FoundRow] = {}
     left_out: dict[str, str] = {}
     unclear: set[Path] = set()  # files with several labels
     for row, file in zip(rows, files, strict=True):
         cell, split = row[names.path], None
         labels = {label: row[label] for label in names.labels}
-        empty = not any(labels.values())
+        empty = not any(all(row[column] for column in task) for task in tasks)
         if names.clam:
             split = splits.get(cell)
         elif names.split:

@@ -180,7 +180,7 @@ def train_run(
 
 def read_config(recipe: str, scale: Scale | None, settings: Sequence[str]) -> Config:
     """Read a config, and check what can be checked without importing torch."""
-    from ips.config import TableConfig
+    from ips.config import TableConfig, label_columns
     from ips.config_io import parse_config
     from ips.data.table import check_columns
     from ips.recipes import fit_warmup, read_recipe
@@ -188,7 +188,7 @@ def read_config(recipe: str, scale: Scale | None, settings: Sequence[str]) -> Co
     values = read_recipe(recipe, scale=scale, settings=settings)
     config = fit_warmup(parse_config(values, source=recipe), settings)
     if isinstance(data := config.data, TableConfig):
-        tasks = list(config.tasks)
+        tasks = label_columns(config.tasks)
         check_columns(data.csv, root=data.root, path=data.path, tasks=tasks, group=data.group)
     return config
 

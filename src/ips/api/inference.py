@@ -30,7 +30,8 @@ class ImagePrediction:
 
     Attributes:
         image: path of the image.
-        answers: predicted class of each task; a list of classes for a multilabel task.
+        answers: predicted class of each task; a list of classes for a multilabel task, the number
+            of a regression, and the risk of survival.
         explanation: probabilities, kept patches, and the attention of all patches.
         truth: correct answers, as far as labels are given.
     """
@@ -47,9 +48,13 @@ class ImagePrediction:
         tasks: dict[str, dict[str, Any]] = {}
         for task, answer in self.answers.items():
             probabilities = explanation.class_probabilities[task]
-            tasks[task] = {"answer": answer, "probabilities": probabilities}
+            tasks[task] = {"answer": answer}
+            if probabilities:
+                tasks[task]["probabilities"] = probabilities
             if task in self.truth:
-                tasks[task] |= {"truth": self.truth[task], "right": self.truth[task] == answer}
+                tasks[task]["truth"] = self.truth[task]
+                if not isinstance(answer, float):  # a number is neither right nor wrong
+                    tasks[task]["right"] = self.truth[task] == answer
         return {
             "image": self.image,
             "tasks": tasks,

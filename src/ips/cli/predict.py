@@ -6,7 +6,7 @@ import json
 import os
 import webbrowser
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -15,6 +15,9 @@ from ips import api
 from ips.cli.app import app, err, hints, print_message, print_table
 from ips.cli.options import Images, OutFolder, RunFolder
 from ips.errors import ConfigError, IPSError
+
+if TYPE_CHECKING:  # torch would delay --help
+    from ips.tasks import Answer
 
 
 @app.command()
@@ -254,18 +257,22 @@ def _print_predictions(predictions: list[dict[str, Any]]) -> None:
 
 
 def _cell(
-    answer: str | list[str],
-    probabilities: dict[str, float],
-    truth: str | list[str] | None = None,
+    answer: Answer,
+    probabilities: dict[str, float] | None = None,
+    truth: Answer | None = None,
     right: bool | None = None,
 ) -> str:
     text = _words(answer)
-    if isinstance(answer, str):
+    if isinstance(answer, str) and probabilities is not None:
         text += f" ({probabilities[answer]:.2f})"
-    if truth is not None:
+    if truth is not None and right is None:
+        text += f" (truth: {_words(truth)})"
+    elif truth is not None:
         text += " ✓" if right else f" ✗ {_words(truth)}"
     return text
 
 
-def _words(answer: str | list[str]) -> str:
+def _words(answer: Answer) -> str:
+    if isinstance(answer, float):
+        return f"{answer:.4g}"
     return answer if isinstance(answer, str) else " ".join(answer) or "none"

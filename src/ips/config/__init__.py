@@ -5,7 +5,8 @@
     section.py   base class of the sections
     data.py      data, patches: which images, and the grid of patches of an image
     network.py   encoder, select, aggregate, dps, cnn: from patches to predictions
-    training.py  tasks, augment, train: what is learned, and how
+    tasks.py     tasks: what is learned
+    training.py  augment, train: how it is learned
     config.py    all sections together, and the defaults of each method
 """
 
@@ -19,12 +20,14 @@ from ips.config.data import (
     TrafficSignsConfig,
 )
 from ips.config.network import EncoderConfig
-from ips.config.training import AugmentConfig, TaskConfig, TrainConfig
+from ips.config.tasks import METRICS, TaskConfig, label_columns
+from ips.config.training import AugmentConfig, TrainConfig
 
 __all__ = [
     "GATED",
     "METHODS",
     "METHOD_DEFAULTS",
+    "METRICS",
     "AnyDataConfig",
     "AugmentConfig",
     "Config",
@@ -36,4 +39,5 @@ __all__ = [
     "TaskConfig",
     "TrafficSignsConfig",
     "TrainConfig",
+    "label_columns",
 ]

@@ -17,7 +17,8 @@ from ips.config.network import (
     SelectConfig,
 )
 from ips.config.section import Section, key
-from ips.config.training import AugmentConfig, TaskConfig, TrainConfig
+from ips.config.tasks import TaskConfig
+from ips.config.training import AugmentConfig, TrainConfig
 from ips.errors import shown
 
 Method = Literal["ips", "rps", "dps", "topmil", "deepmil", "deepmil-plus", "cnn", "ips-deepmil"]
@@ -78,4 +79,9 @@ class Config(Section):
         if self.readout is not None and self.readout not in self.tasks:
             known = ", ".join(self.tasks)
             raise ValueError(f"readout: {shown(self.readout)} is not one of the tasks: {known}")
+        if self.readout is not None and not self.tasks[self.readout].has_classes:
+            raise ValueError(
+                f"readout: {shown(self.readout)} has no classes, and the patch-level head "
+                "classifies patches: name another task, or write null"
+            )
         return self

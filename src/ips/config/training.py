@@ -1,57 +1,10 @@
-"""What is learned, and how: `tasks`, `augment`, `train`."""
+"""How is learned: `augment`, `train`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import model_validator
-
 from ips.config.section import Section, key, seed_key
-from ips.errors import shown
-
-
-class TaskConfig(Section):
-    """One prediction per image."""
-
-    kind: Literal["multiclass", "multilabel", "binary"] = key("multiclass", "Kind of label")
-    classes: int = key(2, "Number of classes", ge=1)
-    metric: Literal["accuracy", "exact-match", "auc"] | None = key(
-        None, "Metric; null for accuracy (multiclass), exact-match (multilabel), auc (binary)"
-    )
-    names: list[str] | None = key(
-        None,
-        "Names of the classes, in the order of labels that are numbers; null for those of the data",
-    )
-    positive: str | None = key(
-        None, "Name of the positive class, if there are two classes; null for the second"
-    )
-
-    def ordered(self, names: Sequence[str]) -> list[str]:
-        """Names of the classes in the order of the model: the positive class last."""
-        return sorted(names, key=lambda name: name == self.positive)
-
-    @model_validator(mode="after")
-    def _consistent(self) -> TaskConfig:
-        count = 2 if self.kind == "binary" else self.classes
-        if self.names is not None and len(set(self.names)) != len(self.names):
-            raise ValueError(f"names={shown(self.names)}: two classes have the same name")
-        if self.positive is not None and (self.kind == "multilabel" or count != 2):
-            raise ValueError(
-                f"positive={shown(self.positive)} is for tasks of two classes: leave it out"
-            )
-        if self.positive is not None and self.positive not in (self.names or [self.positive]):
-            known = ", ".join(self.names or [])
-            raise ValueError(f"positive={shown(self.positive)} is not one of the names {known}")
-        if self.names is not None and len(self.names) != count:
-            raise ValueError(f"{len(self.names)} names for {count} classes")
-        if self.kind == "binary" and self.classes > 2:
-            raise ValueError(f"a binary task has 2 classes, not {self.classes}: make it multiclass")
-        if self.kind != "multilabel" and self.metric == "exact-match":
-            raise ValueError("exact-match is for multilabel tasks: use accuracy or auc")
-        if self.kind == "multiclass" and self.classes < 2:
-            raise ValueError("a multiclass task has at least 2 classes")
-        return self
 
 
 class AugmentConfig(Section):

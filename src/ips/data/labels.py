@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ips.config import TaskConfig
+from ips.data.numbers import encode_number, has_label
 from ips.data.table import LABEL_SEPARATOR, Row
 from ips.errors import DataError, shown
 from ips.tasks import build_tasks
@@ -33,7 +34,7 @@ _NUMBER = re.compile(r"\d+|[ivx]+", re.I)
 
 @dataclass(frozen=True)
 class Encoded:
-    """Labels as tensors, one dict per row, and the ordered class names of each task."""
+    """Labels as tensors, one dict per row, and the ordered class names of tasks with classes."""
 
     labels: list[dict[str, Tensor]]
     names: dict[str, list[str]]
@@ -44,6 +45,7 @@ def encode_labels(
 ) -> Encoded:
     """Encode the labels of every row as tensors.
 
+    The label of a regression becomes a float32, that of survival a time and an event ``(2,)``.
     A multiclass label becomes an int64 class number, a binary one a float32 0 or 1, and multilabel
     ones a float32 vector ``(classes,)``. A label is the name of a class, in upper or lower case, or
     its number from 0 to ``classes - 1``. Names are numbered as in the config of the task, or else
@@ -94,8 +96,17 @@ def check_labels(
     if wrong:
         problems.append(_no_label([rows[i] for i in sorted(wrong)], list(tasks), len(rows)))
     for task, spec in tasks.items():
-        cells = _split_cells([row.labels[task] for row in rows], spec)
         missing = build_tasks({task: spec})[task].missing
+        if not spec.has_classes:
+            for i, row in enumerate(rows):
+                try:
+                    known = has_label(row, task, spec)
+                    labels[i][task] = encode_number(row, task, spec) if known else missing
+                except ValueError as error:
+                    problems.append(f"{_place(row)}: {error}")
+                    wrong.add(i)
+            continue
+        cells = _split_cells([row.labels[task] for row in rows], spec)
         try:
             names = spec.names or _class_names(rows, cells, task, spec)
         except ValueError as error:
@@ -155,7 +166,11 @@ def _unlabelled(rows: Sequence[Row], tasks: Mapping[str, TaskConfig]) -> set[int
     """Numbers of the rows that have no label at all."""
     if any(spec.kind == "multilabel" for spec in tasks.values()):  # none of the labels is one
         return set()
-    return {i for i, row in enumerate(rows) if not any(row.labels[task] for task in tasks)}
+    return {
+        i
+        for i, row in enumerate(rows)
+        if not any(has_label(row, task, spec) for task, spec in tasks.items())
+    }
 
 
 def _no_label(empty: Sequence[Row], tasks: Sequence[str], count: int) -> str:

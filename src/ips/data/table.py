@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -57,7 +57,7 @@ LABEL_SEPARATOR = re.compile(r"[;|]")
 
 @dataclass(frozen=True)
 class Row:
-    """One image: its file, the text of its label for each task, and its split if there is one.
+    """One image: its file, the text of each label column, and its split if there is one.
 
     ``group`` is what must not be divided by a split, such as a patient; None without such a column.
     ``line`` is the number of its line in the table.
@@ -90,7 +90,7 @@ def read_table(
     *,
     root: str | Path | None = None,
     path: str = "path",
-    tasks: Sequence[str],
+    tasks: Collection[str],
     group: str | None = None,
     exclude: Sequence[str] = (),
 ) -> list[Row]:
@@ -100,7 +100,8 @@ def read_table(
         csv_path: file of the table.
         root: folder that paths are relative to; the folder of the table by default.
         path: name of the column with the files.
-        tasks: names of the label columns. A column ``split``, in upper or lower case, is optional.
+        tasks: names of the label columns, and the setting that names each if it is a mapping. A
+            column ``split``, in upper or lower case, is optional.
         group: name of the column with patients or other groups; by default ``patient``, ``case_id``
             or the like, if there is one; ``none`` for no groups.
         exclude: files to leave out, relative to ``root`` like those of the column ``path``.
@@ -124,7 +125,7 @@ def scan_table(
     *,
     root: str | Path | None = None,
     path: str = "path",
-    tasks: Sequence[str],
+    tasks: Collection[str],
     group: str | None = None,
     exclude: Sequence[str] = (),
 ) -> ScannedTable:
@@ -190,7 +191,7 @@ def check_columns(
     *,
     root: str | Path | None = None,
     path: str = "path",
-    tasks: Sequence[str],
+    tasks: Collection[str],
     group: str | None = None,
 ) -> None:
     """Raise if `read_table` would miss a column; files and labels are not checked."""
@@ -203,10 +204,11 @@ def check_columns(
 
 
 def _find_columns(
-    table: Path, columns: list[str], path: str, tasks: Sequence[str], group: str | None
+    table: Path, columns: list[str], path: str, tasks: Collection[str], group: str | None
 ) -> tuple[str, str | None]:
     """The columns with split and group; an empty string or None if there is none."""
-    keys = {path: "data.path"} | {task: f"tasks.{task}" for task in tasks}
+    settings = tasks if isinstance(tasks, Mapping) else {task: f"tasks.{task}" for task in tasks}
+    keys = {path: "data.path", **settings}
     named = group if group != NO_GROUP else None
     if named is not None:
         keys[named] = "data.group"
@@ -269,7 +271,7 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object
 
 
 def _check_columns(
-    table: Path, columns: list[str], required: Mapping[str, str | None], tasks: Sequence[str]
+    table: Path, columns: list[str], required: Mapping[str, str | None], tasks: Collection[str]
 ) -> str:
     """Check that the required columns exist once; return the split column, or an empty string.
 
@@ -300,7 +302,7 @@ def _no_column(
     remedy = f"write {key}: {name}"
     if key is None:
         remedy = f"did you mean {shown(guess)}?" if guess else "add it"
-    elif key.startswith("tasks."):
+    elif key == f"tasks.{column}":
         remedy = f"write tasks.{name} instead of {key}" if guess else "name a task like its column"
     return f"{table}: no column {shown(column)} among {known}: {remedy}"
 

@@ -31,7 +31,7 @@ class Explanation(Prediction):
     Attributes:
         source: the patches of the image.
         all_attention: for each task, ``(N,)`` attention of every patch; sums to 1.
-        class_probabilities: probability of each class by name, per task.
+        class_probabilities: probability of each class by name, per task; empty for a number.
         title: image name and predicted classes, in one line.
         patch_classes: class names of ``patch_probabilities``; None without a patch-level head.
     """
@@ -93,6 +93,10 @@ class Explanation(Prediction):
     def _repr_html_(self) -> str:
         rows = ""
         for task, classes in self.class_probabilities.items():
+            if not classes:  # a number
+                value = float(self.probabilities[task].flatten()[0])
+                rows += f"<tr><th>{escape(task)}</th><td>{value:.4g}</td></tr>"
+                continue
             best = sorted(classes, key=classes.__getitem__, reverse=True)[:3]
             cells = "".join(f"<td>{escape(name)}: {classes[name]:.3f}</td>" for name in best)
             rows += f"<tr><th>{escape(task)}</th>{cells}</tr>"

@@ -36,9 +36,10 @@ DIAGONAL = Line("guide", np.array([0.0, 1.0]), np.array([0.0, 1.0]))
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines, or dots for bins, over two axes; ``label`` is for screen readers.
+    """Lines, dots, or dots for bins, over two axes; ``label`` is for screen readers.
 
-    ``x_texts`` are the texts of the ticks of the x-axis, if they are not their numbers.
+    ``x_texts`` are the texts of the ticks of the x-axis, if they are not their numbers. ``dots``
+    are x and y of each.
     """
 
     label: str
@@ -46,6 +47,7 @@ class Chart:
     y_name: str
     lines: Sequence[Line]
     bins: Sequence[Bin] = ()
+    dots: Sequence[tuple[float, float]] = ()
     x_ticks: Sequence[float] = (0, 0.2, 0.4, 0.6, 0.8, 1)
     x_texts: Sequence[str] = ()
     y_ticks: Sequence[float] = (0, 0.2, 0.4, 0.6, 0.8, 1)
@@ -70,6 +72,15 @@ class Chart:
         if len(finite) > _POINTS:
             finite = finite[np.linspace(0, len(finite) - 1, _POINTS).round().astype(np.int64)]
         return [f"{self.x(line.x[i]):.1f},{self.y(line.y[i]):.1f}" for i in finite]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart with a title and a note; a note alone explains why there is no chart."""
+
+    title: str
+    chart: Chart | None
+    note: str
 
 
 def ticks(low: float, high: float, *, count: int = 5, whole: bool = False) -> list[float]:

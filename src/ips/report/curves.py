@@ -110,7 +110,12 @@ def draw_curves(log: Path, path: Path) -> None:
 
     title = "Score on training and validation images (dashed)"
     style_epoch_axes(right, title if held_out else "Score on the training images", epoch)
-    right.set_ylim(0, 1.02)
+    # R² may be far below 0 at first.
+    lowest = min(
+        (float(np.nanmin(s, initial=0)) for s in (*scores.values(), *held_out.values())), default=0
+    )
+    low = max(lowest, -1.0)
+    right.set_ylim(low, 1.02)
     ends = []
     for number, (task, values) in enumerate(scores.items()):
         colour = PALETTE[number % len(PALETTE)]
@@ -123,9 +128,9 @@ def draw_curves(log: Path, path: Path) -> None:
         if len(known):
             ends.append((float(known[-1]), task, colour))
     ends.sort()
-    heights = spread([end for end, *_ in ends], apart=0.065, low=0.0, high=1.0)
+    heights = spread([end for end, *_ in ends], apart=0.065 * (1 - low), low=low, high=1.0)
     for height, (end, task, colour) in zip(heights, ends, strict=True):
-        y = 0.6 + 2.85 * (1 - height / 1.02)
+        y = 0.6 + 2.85 * (1 - (height - low) / (1.02 - low))
         text = f"{names[task]}  {end:.2f}"
         page.write(10 - labels, y, text, va="center", size=9, weight="bold", color=colour)
     page.save(path)

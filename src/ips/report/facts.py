@@ -35,7 +35,12 @@ def setup(
     Without ``train``, only facts of the model are given, which may have been trained elsewhere.
     For ``model``, its description, see `ips.models.Net.describe`.
     """
-    tasks = [f"{name} ({task.kind}, {task.classes} classes)" for name, task in config.tasks.items()]
+    tasks = [
+        f"{name} ({task.kind}, {task.classes} classes)"
+        if task.has_classes
+        else f"{name} ({task.kind})"
+        for name, task in config.tasks.items()
+    ]
     if train is None:
         facts = {"patches": _patches(config), **model, "parameters": f"{parameters:,}"}
         return facts | {"tasks": ", ".join(tasks)}

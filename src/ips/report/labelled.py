@@ -38,7 +38,8 @@ def predict_labelled(
             explanation.source.close()
             names.append(explanation.name)
             for task, rows in probabilities.items():
-                rows.append(list(explanation.class_probabilities[task].values()))
+                columns = predictor.tasks[task].class_probabilities(explanation.probabilities[task])
+                rows.append(columns.double().tolist())
             advance(bar, line)
     parts = []
     for task, rows in probabilities.items():

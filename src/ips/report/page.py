@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.colors import to_hex
@@ -69,7 +70,8 @@ def write_page(path: Path, content: ReportContent) -> None:
     if log:
         charts["Loss"] = epoch_chart(log["epoch"], losses(log), name="Loss", unit=False)
         for name, scores in score_curves(log).items():
-            charts[name] = epoch_chart(log["epoch"], scores, name=name, unit=True)
+            unit = all(np.nanmin(values, initial=0) >= 0 for values in scores.values())
+            charts[name] = epoch_chart(log["epoch"], scores, name=name, unit=unit)
     page = (
         _environment()
         .get_template("report.html.j2")

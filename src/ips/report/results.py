@@ -19,7 +19,8 @@ from torchmetrics.functional.classification import (
 
 from ips.explain.colours import shortened
 from ips.predictions import TaskPredictions
-from ips.report.charts import DIAGONAL, Chart, Line
+from ips.report.charts import DIAGONAL, Chart, Figure, Line
+from ips.report.numbers import number_figures
 from ips.statistics import Interval, auc, calibration, calibration_error, wilson
 from ips.task_scores import TaskScores, task_scores
 
@@ -40,15 +41,6 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A chart with a title and a note; a note alone explains why there is no chart."""
-
-    title: str
-    chart: Chart | None
-    note: str
-
-
-@dataclass(frozen=True)
 class TaskResults:
     """What the page shows about one task; ``confusion`` is ``(C, C)``, true classes first."""
 
@@ -65,6 +57,9 @@ def task_results(task: TaskPredictions) -> TaskResults:
     task = task.labelled()
     if not len(task.labels):
         return TaskResults(task.name, task.classes, task_scores(task), None, None, [])
+    if not task.has_classes:
+        figures = number_figures(task)
+        return TaskResults(task.name, task.classes, task_scores(task), None, None, figures)
     confusion, table, figures = None, None, [_reliability(task)]
     if task.kind == "multilabel":
         table = _labels(task)

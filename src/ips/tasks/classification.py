@@ -192,6 +192,13 @@ class Classification(Task):
         names = [name for name, here in zip(self.class_names, target, strict=True) if here]
         return names if self.kind == "multilabel" else names[0]
 
+    def errors(self, columns: Tensor, targets: Tensor) -> Tensor:
+        """Cross-entropy of the labels, the mean over labels of a multilabel task."""
+        loss = -columns.clamp(1e-12, 1).log() * targets  # (B, C)
+        if self.kind == "multilabel":
+            loss = (loss - (1 - columns).clamp(1e-12, 1).log() * ~targets) / self.classes
+        return loss.sum(dim=1)
+
     def metric(self) -> Metric:
         from torchmetrics import Accuracy, ExactMatch
 

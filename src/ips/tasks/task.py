@@ -9,7 +9,7 @@ Letters: B images, C columns of a prediction, such as classes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from torch import Tensor
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 ClassKind = Literal["multiclass", "multilabel", "binary"]
-Kind = ClassKind
-Score = Literal["accuracy", "exact-match", "auc"]
+Kind = ClassKind | Literal["regression", "survival"]
+Score = Literal["accuracy", "exact-match", "auc", "r2", "pearson", "concordance"]
 #: A class, the labels of a multilabel task, or a number.
 Answer = str | list[str] | float
 
@@ -27,6 +27,7 @@ class Task(ABC):
     """One prediction per image."""
 
     kind: Kind
+    has_probabilities: ClassVar[bool] = True  # whether the columns of a prediction are some
 
     @property
     @abstractmethod
@@ -50,7 +51,8 @@ class Task(ABC):
 
     def known(self, labels: Tensor) -> Tensor:
         """Whether each of B images has a label, as bools ``(B,)``."""
-        return ~labels.isnan().reshape(len(labels), -1).any(dim=1)
+        missing = labels.isnan()
+        return ~(missing.any(dim=1) if labels.dim() > 1 else missing)
 
     def teaches(self, labels: Tensor) -> bool:
         """Whether there is something to learn from the labels of a batch."""
@@ -121,6 +123,18 @@ class Task(ABC):
     @abstractmethod
     def truth(self, target: Tensor) -> Answer:
         """The right answer, from one row of `targets`."""
+
+    def read_truth(self, text: str) -> list[float]:
+        """The row of `targets` that `truth` means, of a task without classes; "" is nan.
+
+        Raises:
+            ValueError: if it is no such text.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    def errors(self, columns: Tensor, targets: Tensor) -> Tensor:
+        """How wrong each of B predictions ``(B, C)`` is, to sort examples by, ``(B,)``."""
 
     @abstractmethod
     def metric(self) -> Metric:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -19,12 +19,15 @@ from ips.config import (
     PatchesConfig,
     RoadSignsConfig,
     TableConfig,
+    TaskConfig,
     TrafficSignsConfig,
+    label_columns,
 )
 from ips.data import traffic_signs
 from ips.data.labels import encode_labels
 from ips.data.regions import Region
 from ips.data.split import SPLIT_NUMBERS, Split, grouped_split, stratified_split
+from ips.data.strata import classes_of, strata
 from ips.data.synthetic import megapixel_mnist, road_signs
 from ips.data.synthetic.digits import load_digits
 from ips.data.synthetic.megapixel_mnist_authors import AuthorsMegapixelMNIST, is_authors_folder
@@ -192,7 +195,7 @@ def _check_labels(config: Config, labels: Mapping[str, tuple[str, int]]) -> None
 def _table(data: TableConfig, config: Config) -> Data:
     tasks = list(config.tasks)
     options: dict[str, Any] = {"path": data.path, "group": data.group, "exclude": data.exclude}
-    rows = read_table(data.csv, root=data.root, tasks=tasks, **options)
+    rows = read_table(data.csv, root=data.root, tasks=label_columns(config.tasks), **options)
     encoded = encode_labels(rows, config.tasks, source=data.csv)
     # headers suffice here: the filter would read every slide
     opener = partial(open_source, patches=config.patches, filter=PatchFilter())
@@ -200,7 +203,7 @@ def _table(data: TableConfig, config: Config) -> Data:
     if len(first.shape) == 1:  # features
         first.coords  # noqa: B018  raises an error now, if it has no usable coordinates
         check_widths(opener(row.path) for row in rows)
-    numbers = split_rows(rows, encoded.labels, data)
+    numbers = split_rows(rows, encoded.labels, data, config.tasks)
     channels = config.patches.channels
     if channels is None and len(first.shape) == 3:
         channels = common_channels(opener, [rows[i].path for i in numbers["train"]])
@@ -246,15 +249,19 @@ def file_name(row: Row, *, root: Path) -> str:
 
 
 def split_rows(
-    rows: Sequence[Row], labels: Sequence[Mapping[str, Tensor]], data: TableConfig
+    rows: Sequence[Row],
+    labels: Sequence[Mapping[str, Tensor]],
+    data: TableConfig,
+    tasks: Mapping[str, TaskConfig],
 ) -> dict[Split, list[int]]:
     """Numbers of the rows of each split: by the column ``split``, or at random."""
     numbers: dict[Split, list[int]] = {
         name: [i for i, row in enumerate(rows) if row.split == name] for name in SPLIT_NUMBERS
     }
+    alike = strata(rows, labels, tasks)
     if not any(numbers.values()):
         every = list(range(len(rows)))
-        numbers["train"], numbers["test"] = _hold_out(rows, every, data.test, seed=data.seed)
+        numbers["train"], numbers["test"] = _hold_out(rows, alike, every, data.test, seed=data.seed)
     for name in ("train", "test"):
         if not numbers[name]:
             raise DataError(
@@ -262,21 +269,25 @@ def split_rows(
                 "column for a random split"
             )
     if data.folds is not None:
-        return {**numbers, **_fold(rows, sorted(numbers["train"] + numbers["validation"]), data)}
+        divided = sorted(numbers["train"] + numbers["validation"])
+        return {**numbers, **_fold(rows, alike, divided, data)}
     train = numbers["train"]
     groups = {rows[i].group or i for i in train}
     if not numbers["validation"] and data.validation and len(groups) > 1:
-        rest, held_out = _hold_out(rows, train, data.validation, seed=data.seed + 1)
-        if _classes(labels, rest) == _classes(labels, train):  # no class is lost for training
+        rest, held_out = _hold_out(rows, alike, train, data.validation, seed=data.seed + 1)
+        # no class is lost for training
+        if classes_of(labels, rest, tasks) == classes_of(labels, train, tasks):
             numbers["train"], numbers["validation"] = rest, held_out
     return numbers
 
 
-def _fold(rows: Sequence[Row], numbers: Sequence[int], data: TableConfig) -> dict[Split, list[int]]:
+def _fold(
+    rows: Sequence[Row], alike: Sequence[Hashable], numbers: Sequence[int], data: TableConfig
+) -> dict[Split, list[int]]:
     """Divide the rows that are not for testing: one fold for validation, the others to train."""
     assert data.folds is not None
     parts = grouped_split(
-        [tuple(sorted(rows[i].labels.items())) for i in numbers],
+        [alike[i] for i in numbers],
         [rows[i].group or i for i in numbers],
         shares=[1 / data.folds] * data.folds,
         seed=data.seed + 1 + data.repeat,
@@ -288,26 +299,21 @@ def _fold(rows: Sequence[Row], numbers: Sequence[int], data: TableConfig) -> dic
     }
 
 
-def _classes(labels: Sequence[Mapping[str, Tensor]], numbers: Sequence[int]) -> set[object]:
-    """Task and class of all labels of these rows."""
-    found: set[object] = set()
-    for task, label in (pair for i in numbers for pair in labels[i].items()):
-        present = label.nonzero().flatten() if label.dim() else label
-        # A missing label is negative or nan.
-        found.update((task, number) for number in present.view(-1).tolist() if number >= 0)
-    return found
-
-
 def _hold_out(
-    rows: Sequence[Row], numbers: Sequence[int], share: float, *, seed: int
+    rows: Sequence[Row],
+    alike: Sequence[Hashable],
+    numbers: Sequence[int],
+    share: float,
+    *,
+    seed: int,
 ) -> tuple[list[int], list[int]]:
     """Divide row numbers at random; each class is in both parts, and no group is."""
-    strata = [tuple(sorted(rows[i].labels.items())) for i in numbers]
+    some = [alike[i] for i in numbers]
     groups = [rows[i].group for i in numbers]
     if None in groups:
-        train, held_out = stratified_split(strata, test=share, seed=seed)
+        train, held_out = stratified_split(some, test=share, seed=seed)
         return [numbers[i] for i in train], [numbers[i] for i in held_out]
-    parts = grouped_split(strata, groups, shares=[1 - share, share], seed=seed)
+    parts = grouped_split(some, groups, shares=[1 - share, share], seed=seed)
     placed = list(zip(numbers, parts, strict=True))
     return [i for i, part in placed if not part], [i for i, part in placed if part]
 

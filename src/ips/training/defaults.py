@@ -9,7 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ips.config import AugmentConfig, Config, EncoderConfig, TableConfig, TrainConfig
+import torch
+
+from ips.config import AugmentConfig, Config, EncoderConfig, TableConfig, TaskConfig, TrainConfig
+from ips.data.split import Split
 from ips.errors import ConfigError
 from ips.nn.build import PROJECTOR
 from ips.nn.efficientnet import EFFICIENTNET
@@ -64,6 +67,30 @@ def with_defaults(config: Config, data: Data) -> Config:
     return config.model_copy(
         update={"augment": _augment(config, source), "train": _train(config, data)}
     )
+
+
+def resolved_task(name: str, task: TaskConfig, data: Data) -> TaskConfig:
+    """A task with the class names of the data, or with what the model must know of its labels.
+
+    The mean and standard deviation of a regression are those of the training images. Time intervals
+    end at the quartiles of the times of events, in training and validation, so that all folds of a
+    cross-validation have the same.
+    """
+    if task.has_classes:
+        return task.model_copy(update={"names": task.names or data.names.get(name)})
+    splits: list[Split] = ["train"] if task.kind == "regression" else ["train", "validation"]
+    rows = [row[name] for split in splits for row in data.labels.get(split, [])]
+    values = torch.stack(rows).double() if rows else torch.empty(0, 2)
+    values = values[build_tasks({name: task})[name].known(values)]
+    if task.kind == "regression" and len(values):
+        mean, deviation = float(values.mean()), float(values.std(correction=0)) or 1.0
+        mean = mean if task.mean is None else task.mean
+        return task.model_copy(update={"mean": mean, "deviation": task.deviation or deviation})
+    if task.loss == "hazards" and task.cuts is None and (values[:, 1] > 0).any():
+        times = values[values[:, 1] > 0, 0]
+        cuts = times.quantile(torch.arange(1, 5, dtype=times.dtype) / 4).unique()
+        return task.model_copy(update={"cuts": [cut for cut in cuts.tolist() if cut > 0]})
+    return task
 
 
 def _encoder(config: Config, source: PatchSource) -> EncoderConfig:
@@ -126,6 +153,12 @@ def _train(config: Config, data: Data) -> TrainConfig:
         raise ConfigError(
             f"train.balance={train.balance} with data.kind={config.data.kind}: only the classes "
             "of a table can be balanced: set train.balance=none"
+        )
+    if train.balance not in (None, "none") and not any(
+        task.has_classes for task in config.tasks.values()
+    ):
+        raise ConfigError(
+            f"train.balance={train.balance}, but no task has classes to balance: leave it out"
         )
     tasks = build_tasks(config.tasks)
     lopsided = own and labels and lopsided_classes(labels, tasks) is not None

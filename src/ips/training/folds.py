@@ -216,8 +216,8 @@ def in_order(
     images = dict(zip(place.tolist(), names, strict=True))
     tasks = []
     for number, task in enumerate(predictions[0].tasks):
-        labels = np.zeros((len(count), len(task.classes)), dtype=bool)
-        probabilities = np.zeros(labels.shape)
+        labels = np.zeros((len(count), *task.labels.shape[1:]), dtype=task.labels.dtype)
+        probabilities = np.zeros((len(count), len(task.classes)))
         labels[place] = np.concatenate([part.tasks[number].labels for part in predictions])
         found = np.concatenate([part.tasks[number].probabilities for part in predictions])
         np.add.at(probabilities, place, found)

@@ -30,9 +30,9 @@ from ips.nn import (
 from ips.nn.efficientnet import EFFICIENTNET
 from ips.nn.weights import is_name, is_pretrained, normalisation
 from ips.patches.filtered import OTSU
-from ips.tasks import Task, build_tasks
+from ips.tasks import Cox, Task, build_tasks
 from ips.training.data import Data
-from ips.training.defaults import with_defaults
+from ips.training.defaults import resolved_task, with_defaults
 
 # Encoders of methods that need feature maps of the whole image; dps scores with two stages of it.
 _WITH_MAPS = {"cnn": [*ENCODERS, EFFICIENTNET], "dps": list(ENCODERS)}
@@ -66,10 +66,12 @@ def resolve(config: Config, data: Data) -> Config:
             f"train.warmup={warmup:g} with train.epochs={epochs}: use fewer warm-up epochs than "
             "epochs"
         )
-    tasks = {
-        name: task.model_copy(update={"names": task.names or data.names.get(name)})
-        for name, task in config.tasks.items()
-    }
+    tasks = {name: resolved_task(name, task, data) for name, task in config.tasks.items()}
+    if config.train.batch == 1 and any(isinstance(t, Cox) for t in build_tasks(tasks).values()):
+        raise ConfigError(
+            "train.batch=1 with loss=cox, which compares the images of a batch: set train.batch to "
+            "16, or the loss of the task to hazards"
+        )
     paths = {name: value.resolve() for name, value in config.data if isinstance(value, Path)}
     update: dict[str, Any] = {"inputs": shape[0]}
     if encoder.weights is not None and not is_name(encoder.weights):

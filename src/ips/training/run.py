@@ -27,7 +27,7 @@ from ips.models import Net
 from ips.predictions import TestPredictions
 from ips.progress import progress_bar
 from ips.task_scores import TaskScores, task_scores
-from ips.tasks import build_tasks
+from ips.tasks import Survival, build_tasks
 from ips.training import harness
 from ips.training.balance import class_weights, lopsided_classes
 from ips.training.batches import Batches
@@ -150,6 +150,7 @@ def train(
             callbacks=[*([best] if best else []), *([_watcher(watch)] if watch else []), starting],
         )
         epoch = _finish(net, config, best, epochs=trainer.current_epoch)
+        config = _with_thresholds(net, config, data, progress)
         save_model(net, config, folder.model, epoch=epoch)
         if best is not None:
             _say(progress, _ending(config, epoch))
@@ -196,6 +197,21 @@ def _finish(net: Net, config: Config, best: BestEpoch | None, *, epochs: int) ->
     if config.train.monitor == "loss" or math.isnan(best.score):
         return ModelEpoch(best.epoch, epochs, "loss", best.loss)
     return ModelEpoch(best.epoch, epochs, "score", best.score)
+
+
+def _with_thresholds(net: Net, config: Config, data: Data, progress: Progress) -> Config:
+    """The config with the median risk of the training images for survival tasks."""
+    tasks = build_tasks(config.tasks)
+    if not any(isinstance(task, Survival) and task.threshold is None for task in tasks.values()):
+        return config
+    found = _predict(Learner(net, config), replace(data, test=data.train), progress)
+    update = {}
+    for task in found.tasks:
+        if isinstance(task.task, Survival) and task.task.threshold is None:
+            risks = task.task.risk(torch.from_numpy(task.probabilities))
+            spec = config.tasks[task.name]
+            update[task.name] = spec.model_copy(update={"threshold": float(risks.median())})
+    return config.model_copy(update={"tasks": {**config.tasks, **update}})
 
 
 def evaluate(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.progress import Progress
 
-from ips.config import Config, TableConfig
+from ips.config import Config, TableConfig, label_columns
 from ips.config_io import parse_saved_config, read_yaml
 from ips.data.table import ScannedTable, scan_table, write_csv
 from ips.errors import ConfigError, DataError, IPSError
@@ -47,7 +47,7 @@ def scan(config: Config, data: TableConfig) -> ScannedTable:
         data.csv,
         root=data.root,
         path=data.path,
-        tasks=list(config.tasks),
+        tasks=label_columns(config.tasks),
         group=data.group,
         exclude=data.exclude,
     )

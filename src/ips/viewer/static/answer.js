@@ -50,9 +50,13 @@ export function showProbabilities() {
   if (!page.details?.answer) return;
   const { probabilities, predictions } = page.details.answer;
   const isSummary = page.task === run.tasks.length;
-  list.classList.toggle("summary", isSummary);
+  list.classList.toggle("summary", isSummary || !probabilities[page.task].length);
   if (isSummary) {
     list.append(...run.tasks.map((task, i) => summaryRow(task, predictions[i])));
+    return;
+  }
+  if (!probabilities[page.task].length) { // a number, such as that of a regression
+    list.append(summaryRow(run.tasks[page.task], predictions[page.task]));
     return;
   }
   const predicted = new Set(predictions[page.task].names);
