@@ -125,6 +125,8 @@ def describe(config: Config) -> str:
 def _described(section: BaseModel, *, indent: str) -> Iterator[str]:
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
+        if isinstance(section, TaskConfig) and name not in section.own_settings:
+            continue
         if isinstance(value, BaseModel):
             yield f"{indent}{name}:  # {field.description}"
             yield from _described(value, indent=indent + "  ")

@@ -98,7 +98,7 @@ class PredictionFile:
         counts = {}
         for task in self._tasks:
             known = [right[task] for right in rights if task in right]
-            if known:
+            if isinstance(self._tasks[task], Classification):
                 counts[task] = sum(known), len(known)
         return counts
 

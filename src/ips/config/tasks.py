@@ -77,6 +77,13 @@ class TaskConfig(Section):
         return sorted(names, key=lambda name: name == self.positive)
 
     @property
+    def own_settings(self) -> list[str]:
+        """Names of the settings that this kind of task has."""
+        others = {*_CLASSES, *(name for names in _OWN.values() for name in names)}
+        others -= set(_OWN.get(self.kind, _CLASSES))
+        return [name for name in type(self).model_fields if name not in others]
+
+    @property
     def has_classes(self) -> bool:
         return self.kind not in _OWN
 
@@ -116,10 +123,9 @@ class TaskConfig(Section):
         return self
 
     def _only_own_settings(self) -> None:
-        own = _OWN.get(self.kind, _CLASSES)
-        for name in dict.fromkeys([*_CLASSES, *(k for keys in _OWN.values() for k in keys)]):
+        for name, field in type(self).model_fields.items():
             value = getattr(self, name)
-            if name not in own and value != type(self).model_fields[name].default:
+            if name not in self.own_settings and value != field.default:
                 raise ValueError(f"{name}={shown(value)} with kind={self.kind}: leave it out")
         if self.loss is not None and self.loss not in LOSSES[self.kind]:
             known = " or ".join(LOSSES[self.kind])
