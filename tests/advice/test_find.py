@@ -148,7 +148,7 @@ class TestTables:
     @pytest.mark.parametrize(
         ("hints", "message"),
         [
-            ({"labels": ["age"]}, "it has 6 different values in 6 rows, which are no classes"),
+            ({"labels": ["file"]}, "it has 6 different values in 6 rows, which are no classes"),
             ({"labels": ["grade"]}, "--label grade: .* has no such column, only file, patient"),
             ({"path": "image"}, "--path image: .* has no such column"),
             ({"images": Path("nowhere")}, "no column names files in nowhere: give their folder"),

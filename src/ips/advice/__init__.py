@@ -8,6 +8,7 @@
     tables.py      the images and labels of a table
     neighbours.py  the tables of CLAM and STAMP
     columns.py     which column of a table is which
+    targets.py     columns of numbers to predict, and of times until an event
     boxes.py       a table of boxes, and the usual size of its objects
     found.py       what all these find
     survey.py      what the files are: kind, size, channels
