@@ -39,6 +39,11 @@ _LABELS = {
 _SIZES = ("M", "N", "patch")  # columns that are settings; the others are published numbers
 _NO_DROPOUT = "aggregate.attention_dropout=0"
 _PUBLISHED = ["train.start=attention", "train.restarts=0"]
+# Where the recipe of ips has other steps.
+_PUBLISHED_STEPS: dict[tuple[str, Scale], list[str]] = {
+    ("traffic-signs", "laptop"): ["train.lr=0.003", "train.clip=null"],
+    ("patch-size", "laptop"): ["train.lr=0.003", "train.clip=null"],
+}
 _LED = ["train.start=patches", "train.restarts=2"]
 _SHIFTED = ["augment.kind=none", "augment.shift=0.5"]
 
@@ -102,6 +107,8 @@ def _read_rows(
         method = label.partition("-0.")[0].removesuffix("-published")
         settings = [f"method={method}", *row_settings(scale, method, sizes)]
         settings += _LED if label == "ips" and scale == "laptop" else _PUBLISHED
+        if label == "ips-published":
+            settings += _PUBLISHED_STEPS.get((name, scale), [])
         if label == "cnn-0.3":
             settings.append(f"cnn.scale={1 / 3}")  # a third, which the paper prints as 0.3x
         published = {k: v.replace("±", " ± ").replace(",", ", ") for k, v in row.items()}
