@@ -96,6 +96,8 @@ def test_the_encoder_sees_few_different_sizes() -> None:
 @pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
 def test_micro_batches_are_powers_of_two(side: int, device: str) -> None:
     size = micro_batch((3, side, side), torch.device(device))
+    large = micro_batch((3, 2 * side, 2 * side), torch.device(device))
+    assert micro_batch((3, side, side), torch.device(device), enlarge=2) == large
     assert size >= 1
     assert size & (size - 1) == 0
 

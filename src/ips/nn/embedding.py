@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ips.nn.encoders import Enlarge
 from ips.nn.folding import FoldedEncoder, has_hooks
 
 # Activations of about this many pixels fit into the cache of a CPU; a GPU needs far more at a time.
@@ -43,6 +44,7 @@ class SelectionEncoder:
         self._folded: FoldedEncoder | None = None
         self._run: Callable[[Tensor], Tensor] | None = None
         self._unchecked: nn.Module | None = None  # the encoder, until its copy has been compared
+        self._enlarge = 1.0
 
     def __getstate__(self) -> dict[str, Any]:
         """A pickled encoder prepares its copy again: a traced network cannot always be pickled."""
@@ -62,6 +64,7 @@ class SelectionEncoder:
         if modules != self._modules:
             self._fold(encoder)
             self._modules = modules
+            self._enlarge = next((m.factor for m in encoder.modules() if isinstance(m, Enlarge)), 1)
         if self._folded is not None:
             self._folded.refresh()
         return EmbeddingPass(partial(self._encode, size=size), size=size)
@@ -97,7 +100,7 @@ class SelectionEncoder:
     def _encode(self, patches: Tensor, size: int | None) -> Tensor:
         """Embed ``(n, ...)`` patches in micro-batches as ``(n, D)``."""
         assert self._run is not None
-        size = size or micro_batch(patches.shape[1:], patches.device)
+        size = size or micro_batch(patches.shape[1:], patches.device, enlarge=self._enlarge)
         step = max(size // 8, 1)
         done = []
         for part in patches.split(size):
@@ -156,14 +159,18 @@ def joined(parts: Sequence[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
-def micro_batch(shape: torch.Size | tuple[int, ...], device: torch.device) -> int:
+def micro_batch(
+    shape: torch.Size | tuple[int, ...], device: torch.device, *, enlarge: float = 1.0
+) -> int:
     """Number of patches of this shape to embed at a time, a power of two.
 
-    It depends on the shape and the type of the device alone, so that runs are reproducible.
+    It depends on the shape that the encoder sees and the type of the device alone, so that runs are
+    reproducible.
     """
     if len(shape) < 3:
         return _ROWS.get(device.type, _ROWS["cuda"])
-    fit = _PIXELS.get(device.type, _PIXELS["cuda"]) // (shape[-1] * shape[-2])
+    pixels = enlarge**2 * shape[-1] * shape[-2]
+    fit = int(_PIXELS.get(device.type, _PIXELS["cuda"]) / pixels)
     return 1 << max(fit.bit_length() - 1, 3)
 
 
