@@ -45,6 +45,7 @@ _PUBLISHED_STEPS: dict[tuple[str, Scale], list[str]] = {
     ("patch-size", "laptop"): ["train.lr=0.003", "train.clip=null"],
 }
 _LED = ["train.start=patches", "train.restarts=2"]
+_STEPS_OF_IMAGES = 20_000
 _SHIFTED = ["augment.kind=none", "augment.shift=0.5"]
 
 
@@ -141,7 +142,8 @@ def _few_images(scale: Scale) -> list[Arm]:
     arms = []
     for images in (250, 500, 1000):
         for label, start in (("ips", [*_LED, *_SHIFTED]), ("ips-published", _PUBLISHED)):
-            settings = (f"data.train={images}", *start)
+            epochs = _STEPS_OF_IMAGES // images  # as many steps for all
+            settings = (f"data.train={images}", f"train.epochs={epochs}", *start)
             arms.append(Arm(_LABELS[label], settings, {"images": f"{images:,}"}))
     return arms
 
@@ -174,7 +176,7 @@ _SMALL_MNIST: dict[Scale, tuple[str, ...]] = {"laptop": ("data.side=500", "train
 
 # Images that are not drawn anew in every epoch, with much noise.
 _FIXED_MNIST: dict[Scale, tuple[str, ...]] = {
-    "laptop": ("data.side=600", "data.noise=100", "data.fresh=false", "train.epochs=30")
+    "laptop": ("data.side=600", "data.noise=60", "data.fresh=false")
 }
 
 _ALL = (
