@@ -149,7 +149,7 @@ def _tissue(found: Survey, some: Sequence[Path]) -> float | None:
         if facts is None or facts.kind != "slides" or facts.mpp is None:
             continue
         with suppress(IPSError), open_image(path) as image:
-            side = max(256, max(image.dimensions) // _ACROSS)
+            side = max(64, max(image.dimensions) // _ACROSS)
             level = image.get_best_level_for_downsample(side / 16)
             patches = ImagePatches(image, patch_size=side, edge="pad")
             kept = tissue_patches(patches, TissueSettings(level)).kept
