@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ips.errors import ConfigError, require
@@ -33,6 +34,22 @@ _STAGES = (
 )
 _EPS = 1e-3  # that of the public weights
 _MOMENTUM = 0.1  # their 0.01 would not follow the images in a short fine-tuning
+
+
+class HalvingConv2d(nn.Conv2d):
+    """A convolution of stride 2 with TensorFlow's padding: more on the right and at the bottom.
+
+    `nn.Conv2d` pads all sides alike, and padding the image first would copy it. So the kernel gets
+    a row and a column of zeros in front, which take up what is padded too much.
+    """
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, *, groups: int) -> None:
+        super().__init__(inputs, outputs, kernel, 2, kernel // 2, groups=groups, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(n, inputs, h, w)`` to ``(n, outputs, h / 2, w / 2)``."""
+        weight = F.pad(self.weight, (1, 0, 1, 0))
+        return F.conv2d(x, weight, self.bias, self.stride, self.padding, groups=self.groups)
 
 
 class InvertedResidual(nn.Module):
@@ -65,11 +82,12 @@ def _layer(
 ) -> nn.Sequential:
     """A convolution, its BatchNorm and ReLU6, with TensorFlow's padding for sides that are even."""
     parts: OrderedDict[str, nn.Module] = OrderedDict()
-    padding = kernel // 2
-    if stride == 2:  # one pixel more on the right and at the bottom, which Conv2d cannot do
-        before, after = (kernel - 2) // 2, (kernel - 1) // 2
-        parts["pad"], padding = nn.ZeroPad2d((before, after, before, after)), 0
-    parts["conv"] = nn.Conv2d(inputs, outputs, kernel, stride, padding, groups=groups, bias=False)
+    if stride == 2:
+        parts["conv"] = HalvingConv2d(inputs, outputs, kernel, groups=groups)
+    else:
+        parts["conv"] = nn.Conv2d(
+            inputs, outputs, kernel, padding=kernel // 2, groups=groups, bias=False
+        )
     parts["bn"] = nn.BatchNorm2d(outputs, eps=_EPS, momentum=_MOMENTUM)
     if activation:
         parts["relu"] = nn.ReLU6(inplace=True)

@@ -12,7 +12,9 @@ import copy
 import torch
 from torch import Tensor, fx, nn
 
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d)
+from ips.nn.efficientnet import HalvingConv2d
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, HalvingConv2d)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 
 
@@ -80,6 +82,13 @@ def has_hooks(encoder: nn.Module) -> bool:
     return any(part._forward_hooks or part._forward_pre_hooks for part in encoder.modules())
 
 
+class _Tracer(fx.Tracer):
+    """Keeps convolutions whole, also ours."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, HalvingConv2d) or super().is_leaf_module(m, module_qualified_name)
+
+
 def _fold(encoder: nn.Module) -> tuple[fx.GraphModule, dict[str, str]]:
     """Trace the encoder without its BatchNorms; return it with the pairs (layer, BatchNorm)."""
     if has_hooks(encoder):
@@ -87,7 +96,8 @@ def _fold(encoder: nn.Module) -> tuple[fx.GraphModule, dict[str, str]]:
     if not any(isinstance(part, _NORMS) for part in encoder.modules()):  # spare a copy of it
         raise ValueError("the encoder has no BatchNorm to fold")
     try:
-        graph = fx.symbolic_trace(copy.deepcopy(encoder).eval())
+        inner = copy.deepcopy(encoder).eval()
+        graph = fx.GraphModule(inner, _Tracer().trace(inner))
     except Exception as error:  # tracing fails in many ways
         raise ValueError(f"the encoder cannot be traced: {error}") from error
     modules = dict(graph.named_modules())
