@@ -176,7 +176,7 @@ _SMALL_MNIST: dict[Scale, tuple[str, ...]] = {"laptop": ("data.side=500", "train
 
 # Images that are not drawn anew in every epoch, with much noise.
 _FIXED_MNIST: dict[Scale, tuple[str, ...]] = {
-    "laptop": ("data.side=600", "data.noise=60", "data.fresh=false")
+    "laptop": ("data.side=600", "data.noise=60", "data.fresh=false", "data.validation=0")
 }
 
 _ALL = (
