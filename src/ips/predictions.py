@@ -23,6 +23,9 @@ from ips.files import atomic_write
 from ips.statistics import Bools, Floats
 from ips.tasks import Answer, Classification, Kind, Task, build_tasks
 
+PURPOSE = "For research, not for diagnosis."
+"""What reports and the viewer say beside predictions."""
+
 _COLUMNS = ["number", "image", "task", "class", "truth", "probability"]
 
 

@@ -20,7 +20,7 @@ from ips.errors import RunError
 from ips.explain import Explanation
 from ips.localisation import MEASURES, Localisation
 from ips.patches import MemoryPatches
-from ips.predictions import TestPredictions
+from ips.predictions import PURPOSE, TestPredictions
 from ips.report.examples import make_picture
 from ips.report.page import ReportContent, write_page
 from ips.statistics import Interval
@@ -146,7 +146,13 @@ def test_the_page_shows_the_results_of_every_kind_of_task(kind: str, tmp_path: P
     assert ("ROC curve" in text) == (kind in ("binary", "two classes"))
     assert ("Confusion matrix" in text) == (kind != "multilabel")
     assert ("false positives" in text) == (kind == "multilabel")
-    for word in ("Expected calibration error", "2 min 0 s for 3 epochs", "1,234", "24 images"):
+    for word in (
+        "Expected calibration error",
+        "2 min 0 s for 3 epochs",
+        "1,234",
+        "24 images",
+        PURPOSE,
+    ):
         assert word in text
 
 

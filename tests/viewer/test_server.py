@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ips.predictions import PURPOSE
 from ips.predictor import Predictor
 from tests.viewer.asking import Answered, ask
 from tests.viewer.opening import Served, opened, settled
@@ -196,6 +197,12 @@ def test_only_get_requests_to_this_machine_are_accepted(
     answered = ask(served[0], "", **options)
     assert answered.status == status
     assert "access-control-allow-origin" not in answered.headers
+
+
+def test_the_page_says_what_predictions_are_for(served: Served) -> None:
+    page = ask(served[0], "").body.decode()
+    assert PURPOSE in page
+    assert "Attention is not a detection" in page
 
 
 def test_only_our_own_scripts_may_run(served: Served) -> None:

@@ -20,7 +20,7 @@ from ips.config_io import describe
 from ips.explain.colours import class_colours, class_name, ink_on, rgb, shortened
 from ips.files import atomic_write
 from ips.localisation import CAVEAT, CHANCE, Localisation, notes
-from ips.predictions import TestPredictions
+from ips.predictions import PURPOSE, TestPredictions
 from ips.report.charts import epoch_chart, froc_chart, tick_texts
 from ips.report.curves import losses, read_log, score_curves
 from ips.report.examples import Picture
@@ -89,6 +89,7 @@ def write_page(path: Path, content: ReportContent) -> None:
             results=[task_results(task) for task in content.predictions.tasks],
             froc=froc_chart(content.localisation) if content.localisation else None,
             caveat=CAVEAT,
+            purpose=PURPOSE,
             object_notes=notes(content.localisation),
             chance_names=CHANCE,
             palette=palette,
