@@ -14,13 +14,17 @@ Trains a recipe or a config once per seed, and notes every 10 steps in OUT/seed-
 - encoder: norm of the gradient of the encoder
 - embedding: mean norm of the embeddings
 
-OUT/starts.png draws them. The data set must know where its objects are. A finished seed is skipped.
+OUT/starts.csv has a line for each seed: the epoch in which it began (see docs/starting.md), and its
+scores on the validation images in the end. OUT/starts.png draws all seeds. The data set must know
+where its objects are. A finished seed is skipped, so several processes can train different seeds
+(--first 0 --seeds 5, --first 5 --seeds 5).
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import json
 import math
 import shutil
 import sys
@@ -40,6 +44,7 @@ from torch import Tensor, nn
 from ips.config import Config
 from ips.config_io import parse_config
 from ips.data.regions import patches_on
+from ips.files import write_text
 from ips.models import SelectingNet
 from ips.patches import PatchSource
 from ips.progress import progress_bar
@@ -170,8 +175,9 @@ def watch(config: Config, path: Path, console: Console) -> None:
     starting = Starting(config, folder, best=None, say=console.print)
     shutil.rmtree(folder.path, ignore_errors=True)  # of a killed run, whose notes are lost
     folder.path.mkdir()
+    learner = Learner(net, config, lead=build_lead(net, config))
     harness.fit(
-        Learner(net, config, lead=build_lead(net, config)),
+        learner,
         Batches(config, replace(data, train=numbered)),
         folder,
         settings={},
@@ -180,6 +186,20 @@ def watch(config: Config, path: Path, console: Console) -> None:
         precision=config.train.precision,
         callbacks=[starting, Watch(numbered, path)],
     )
+    state = starting.state_dict()
+    row = {"seed": config.train.seed, "begun": state["begun"], "starts": len(state["starts"])}
+    write_text(path.with_suffix(".json"), json.dumps(row | learner.validation_scores()))
+
+
+def summarise(folder: Path) -> list[Path]:
+    """Write ``starts.csv`` about all finished seeds of a folder; return the notes of each."""
+    rows = [json.loads(path.read_text()) for path in folder.glob("seed-*.json")]
+    rows.sort(key=lambda row: int(row["seed"]))
+    with (folder / "starts.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return [folder / f"seed-{row['seed']}.csv" for row in rows]
 
 
 def draw(paths: Sequence[Path], target: Path) -> None:
@@ -212,17 +232,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("recipe", help="name of a recipe, or a YAML file")
     parser.add_argument("--out", type=Path, required=True, help="folder for tables and the figure")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
+    parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--set", action="append", default=[], help="a setting, as in ips train")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    paths = [options.out / f"seed-{seed}.csv" for seed in range(options.seeds)]
-    for seed, path in enumerate(paths):
-        if not path.is_file():
+    for seed in range(options.first, options.first + options.seeds):
+        path = options.out / f"seed-{seed}.csv"
+        if not path.with_suffix(".json").is_file():
             settings = [*options.set, f"train.seed={seed}"]
             values = read_recipe(options.recipe, settings=settings)
             watch(parse_config(values, source=options.recipe), path, Console(file=sys.stderr))
-    draw(paths, options.out / "starts.png")
+    draw(summarise(options.out), options.out / "starts.png")
 
 
 if __name__ == "__main__":

@@ -170,11 +170,14 @@ def test_whole_slides_from_drawing_to_attention(
 
 
 def test_the_start_of_a_training_is_watched(tmp_path: Path, run: Run) -> None:
-    settings = ["data.train=32", "data.validation=0", "train.epochs=2", "train.warmup=0.5"]
+    settings = ["data.train=32", "data.validation=8", "train.epochs=2", "train.warmup=0.5"]
     words = [word for setting in settings for word in ("--set", setting)]
     run(watch_start, "road-signs", "--out", tmp_path, "--seeds", 1, *words)
     (row,) = rows(tmp_path / "seed-0.csv")  # four steps, of which the first is noted
     shares = [float(row[name]) for name in ("kept", "top", "random", "evenness")]
     assert all(0 <= share <= 1 for share in shares)
     assert all(float(row[name]) > 0 for name in ("loss", "encoder", "embedding"))
+    (summary,) = rows(tmp_path / "starts.csv")
+    assert (summary["seed"], summary["starts"]) == ("0", "1")
+    assert 0 <= float(summary["sign"]) <= 1
     assert pixels(tmp_path / "starts.png").std() > 0
