@@ -118,12 +118,21 @@ class PatchSourceConformance:
                 assert top + height <= part.size[1]
 
     def test_a_part_knows_the_size_and_distance_of_its_patches(self, source: PatchSource) -> None:
+        alone = len(source.parts) == 1
         for part in source.parts:
-            assert part.name == source.name
-            assert part.extent == source.extent
+            assert not alone or part.name == source.name
+            assert part.extent == source.extent or not (alone or source.extent)
             assert part.patch_side == (part.extent or part.patch_side) > 0
             assert part.step > 0
             assert part.mpp is None or min(part.mpp) > 0
+
+    def test_each_part_is_a_source_of_its_own(self, source: PatchSource, expected: Tensor) -> None:
+        for part, alone in zip(source.parts, source.by_part(), strict=True):
+            assert torch.equal(alone.read(range(len(alone))), expected[part.patches])
+            assert np.array_equal(alone.coords, source.coords[part.patches])
+            (same,) = alone.parts
+            assert (same.title, same.area, same.extent) == (part.title, part.area, part.extent)
+            assert (alone.name, alone.extent) == (part.title, part.extent)
 
     def test_a_thumbnail_shows_the_area(self, source: PatchSource) -> None:
         for part in source.parts:

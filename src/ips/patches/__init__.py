@@ -5,6 +5,7 @@
     source.py          PatchSource, its parts, patches in memory, and subsets of patches
     opening.py         open_patches opens any file
     image.py           patches of an image, on a regular grid
+    joined.py          several images, or one at several magnifications, as one bag
     features.py        features of a stored file; layouts.py: the layouts of several tools;
                        hdf5.py: files, attributes and coordinates that can be trusted
     feature_writer.py  write features
@@ -20,6 +21,7 @@ from ips.patches.batching import pad, prefetch
 from ips.patches.feature_writer import FeatureWriter, FileLayout
 from ips.patches.features import FeatureBag, open_features
 from ips.patches.image import Edge, Grid, ImagePatches
+from ips.patches.joined import JoinedPatches
 from ips.patches.opening import ImageLike, open_patches
 from ips.patches.source import (
     Coords,
@@ -43,6 +45,7 @@ __all__ = [
     "ImageLike",
     "ImagePatches",
     "Indices",
+    "JoinedPatches",
     "MemoryPatches",
     "Part",
     "PatchSource",

@@ -41,6 +41,8 @@ class Part:
         mpp: micrometres per pixel along x and y; None if unknown.
         patch_side: ``extent``, or where unknown the smallest distance between two patches.
         thumbnail: function that draws the area with a longer side of at most that many pixels.
+        image: number of the image among those of the source.
+        magnification: magnification that is read, if the source has several; otherwise None.
     """
 
     name: str
@@ -52,17 +54,28 @@ class Part:
     mpp: tuple[float, float] | None
     patch_side: float
     thumbnail: Callable[[int], Thumbnail]
+    image: int = 0
+    magnification: float | None = None
+
+    @property
+    def title(self) -> str:
+        """Name of the image, with the magnification where there are several."""
+        if self.magnification is None:
+            return self.name
+        return f"{self.name} at {self.magnification:g}x"
 
 
 class PatchSource(Closable, ABC):
-    """N patches of one image, none of them in memory until it is read.
+    """N patches of one bag, none of them in memory until it is read.
+
+    A bag is an image, or several: see `JoinedPatches`.
 
     A source opens its file at the first ``read``, can be pickled into a worker (before or after
     that), and may be read from several threads.
 
     Attributes:
         name: name of the image in messages, usually the file name.
-        extent: side of a patch in full-resolution pixels; None if unknown.
+        extent: side of a patch in full-resolution pixels; None if unknown, or if parts differ.
         shape: shape of one patch: ``(C, h, w)`` pixels or ``(D,)`` features.
         patches: all patches as one tensor where they are in memory already, otherwise None.
     """
@@ -103,9 +116,18 @@ class PatchSource(Closable, ABC):
         """
         return self
 
+    def sampled(self, count: int, *, seed: int) -> PatchSource:
+        """At most ``count`` patches of each part, drawn at random, reproducibly."""
+        return self if len(self) <= count else SampledPatches(self, count, seed=seed)
+
+    def by_part(self) -> list[PatchSource]:
+        """The patches of each part as a source of its own."""
+        parts = self.parts
+        return [self] if len(parts) == 1 else [PartPatches(self, part) for part in parts]
+
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The images, each at one magnification, that the patches belong to; one today.
+        """The images, each at one magnification, that the patches belong to.
 
         By default the geometry is derived from ``coords``.
         """
@@ -186,7 +208,10 @@ class MemoryPatches(PatchSource):
 
 
 class PatchSubset(PatchSource):
-    """The patches ``indices`` ``(n,)`` of ``source``, renumbered from 0."""
+    """The patches ``indices`` ``(n,)`` of ``source``, renumbered from 0.
+
+    The indices may be in any order, but those of a part follow each other.
+    """
 
     def __init__(self, source: PatchSource, indices: npt.NDArray[np.int64]) -> None:
         self.source = source
@@ -199,8 +224,18 @@ class PatchSubset(PatchSource):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        (part,) = self.source.parts
-        return (replace(part, patches=slice(0, len(self))),)
+        """The parts of the source that patches are left of."""
+        found = self.source.parts
+        starts = [part.patches.start for part in found]
+        number = np.searchsorted(starts, self.indices, side="right") - 1  # (n,)
+        if (np.diff(number) < 0).any():
+            raise PatchError(f"{self.name}: the patches of its parts are mixed: sort the indices")
+        ends = np.searchsorted(number, np.arange(len(found) + 1)).tolist()
+        return tuple(
+            replace(part, patches=slice(start, stop))
+            for part, start, stop in zip(found, ends, ends[1:], strict=False)
+            if start < stop
+        )
 
     def shifted(self, shift: tuple[float, float]) -> PatchSource:
         return PatchSubset(self.source.shifted(shift), self.indices)
@@ -219,6 +254,14 @@ class PatchSubset(PatchSource):
         self.source.close()
 
 
+class PartPatches(PatchSubset):
+    """The patches of one part of ``source``."""
+
+    def __init__(self, source: PatchSource, part: Part) -> None:
+        super().__init__(source, np.arange(part.patches.start, part.patches.stop))
+        self.name, self.extent = part.title, part.extent
+
+
 class SampledPatches(PatchSubset):
     """At most ``count`` patches of a source, drawn at random."""
 
@@ -233,10 +276,8 @@ class SampledPatches(PatchSubset):
 
 
 def sampled(source: PatchSource, count: int | None, *, seed: int) -> PatchSource:
-    """Draw at most ``count`` patches of a source at random, reproducibly."""
-    if count is None or len(source) <= count:
-        return source
-    return SampledPatches(source, count, seed=seed)
+    """Draw at most ``count`` patches of each part of a source at random, reproducibly."""
+    return source if count is None else source.sampled(count, seed=seed)
 
 
 def in_memory(source: PatchSource) -> MemoryPatches:
