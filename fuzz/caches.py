@@ -47,7 +47,7 @@ def _resume_scores(path: Path) -> Reading:
     ips.predictor._LARGE = 1  # patches from which on scores are stored
     image = data_folder() / "c.png"
     predictor = _predictor(path.parent)
-    target = predictor._score_file(image)
+    target = predictor._score_file([image])
     target.parent.mkdir()
     path.rename(target)
     return _explained(predictor.predict(image))

@@ -171,8 +171,8 @@ def override(values: Mapping[str, Any], settings: Sequence[str]) -> dict[str, An
 
 def _sentence(first: ErrorDetails) -> str:
     section, field = _locate(first["loc"])
-    # pydantic adds the kind of the data set to the path, which is no key
-    path = [str(part) for part in first["loc"]]
+    # pydantic adds the kind of the data set and the type of a value to the path: they are no keys
+    path = [str(part) for part in first["loc"] if part not in ("float", "list[float]")]
     if path[:1] == ["data"]:
         del path[1:2]
     key = ".".join(path)

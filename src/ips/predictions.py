@@ -144,6 +144,26 @@ class TestPredictions:
         return best[:count], worst[:count]
 
 
+def average_groups(
+    predictions: TestPredictions, groups: Mapping[str, Sequence[int]]
+) -> TestPredictions:
+    """The mean probabilities of the images of each group, such as a patient.
+
+    Args:
+        predictions: predictions for images.
+        groups: numbers of the images of each group; their labels agree, as far as they have one.
+    """
+    tasks = []
+    for task in predictions.tasks:
+        first = [max(numbers, key=lambda i: bool(task.has_label[i])) for numbers in groups.values()]
+        mean = [task.probabilities[numbers].mean(axis=0) for numbers in map(list, groups.values())]
+        known = None if task.known is None else task.known[first]
+        tasks.append(
+            TaskPredictions(task.name, task.task, task.labels[first], np.array(mean), known)
+        )
+    return TestPredictions(list(groups), tasks)
+
+
 class PredictionCollector:
     """Collects the predictions for images that are added batch by batch."""
 

@@ -15,7 +15,7 @@ from ips.config import Config
 from ips.config_io import parse_config
 from ips.errors import ConfigError
 from ips.explain import Explanation
-from ips.explain.average import average_explanations
+from ips.explain.average import average_explanations, join_explanations
 from ips.explain.maps import attention_from_prediction
 from ips.files import fingerprint, split_address
 from ips.images.colour import channels_of
@@ -23,7 +23,7 @@ from ips.models import Net, Prediction, ScoreTable
 from ips.models.outputs import attention_from_logits
 from ips.nn import Head
 from ips.nn.weights_file import checksum
-from ips.patches import ImageLike, PatchSource, sampled
+from ips.patches import ImageLike, JoinedPatches, PatchSource, sampled
 from ips.scores import ScoreFile
 from ips.tasks import Answer, Classification, build_tasks
 from ips.training import RunFolder, load_model, open_source
@@ -33,6 +33,8 @@ from ips.training.folds import fold_runs
 _LARGE = 10_000
 
 Progress = Callable[[int, int], None]
+Images = list[Any] | tuple[ImageLike, ...]
+"""Several images, such as those of a patient, as one bag."""
 
 
 class Predictor:
@@ -119,39 +121,70 @@ class Predictor:
         net, size = type(self.net).__name__, self.config.patches.size
         return f"<Predictor{where}: {net} for {tasks}; patches of {size} px>"
 
-    def open(self, image: ImageLike) -> PatchSource:
-        """Open an image as the patches that the model chooses from, as in training.
+    def open(self, image: ImageLike | Images, *, name: str | None = None) -> PatchSource:
+        """Open an image, or several as one bag, as the patches that the model chooses from.
 
-        ``image`` is a file or pixels in memory, see `ips.open_patches`.
+        Args:
+            image: file or pixels in memory, see `ips.open_patches`; or a list of them, such as the
+                images of a patient.
+            name: name of the bag of several; by default the names of its images.
         """
+        if isinstance(image, list | tuple):
+            images = [self.open(one) for one in image]
+            return JoinedPatches(images, name=name or ", ".join(one.name for one in images))
         source = open_source(image, self._patches)
         source = sampled(source, self.config.patches.sample, seed=self.config.train.seed)
         return self.net.own_patches(source)
 
     def predict(
         self,
-        image: ImageLike | PatchSource,
+        image: ImageLike | PatchSource | Images,
         *,
+        name: str | None = None,
         source: PatchSource | None = None,
         progress: Progress | None = None,
     ) -> Explanation:
-        """Predict an image and explain the prediction.
+        """Predict an image, or several as one bag, and explain the prediction.
 
         An interrupted prediction of a large file resumes when the same file is predicted again.
+        With ``data.bags=average``, several images are predicted one by one, and the mean is
+        returned.
 
         Args:
-            image: image file, array, image of Pillow or tensor, see `ips.open_patches`; or patches.
+            image: image file, array, image of Pillow or tensor, see `ips.open_patches`; or patches;
+                or a list of images, such as those of a patient.
+            name: name of the bag of several images; by default the names of the images.
             source: patches of the image file, if they are open already.
             progress: callback that receives the number of patches scored so far, and that of all
                 patches; the first call is made before any patch is scored.
         """
         if source is None:
-            source = image if isinstance(image, PatchSource) else self.open(image)
+            source = image if isinstance(image, PatchSource) else self.open(image, name=name)
+        images = source.by_image()
+        if self.config.bags != "average" or len(images) == 1:
+            return self._predict(image, source, progress)
+        given = image if isinstance(image, list | tuple) else images
+        explanations, done, total = [], 0, len(source)
+        for one, patches in zip(given, images, strict=True):
+            report = progress and _after(progress, done, total)
+            explanations.append(self._predict(one, patches, report))
+            done += len(patches)
+        joined = join_explanations(explanations, source)
+        return replace(joined, title=self.title(joined))
+
+    def _predict(
+        self,
+        image: ImageLike | PatchSource | Images,
+        source: PatchSource,
+        progress: Progress | None,
+    ) -> Explanation:
+        """Predict one bag; the scores of a large one are stored if ``image`` names its files."""
         source = self.net.own_patches(source)
         table = self.net.empty_table(source)
-        if self._run is not None and len(source) >= _LARGE and isinstance(image, str | Path):
+        files = _files(image)
+        if self._run is not None and len(source) >= _LARGE and files is not None:
             with suppress(OSError):  # on a full or read-only disk, the scores stay in memory
-                table = ScoreFile(self._score_file(Path(image)), *table.logits.shape)
+                table = ScoreFile(self._score_file(files), *table.logits.shape)
         if (report := progress) is not None:
             total = len(source)
             table.progress = lambda done: report(done, total)
@@ -188,22 +221,30 @@ class Predictor:
             patch_classes=self.patch_classes,
         )
 
-    def partial_scores(self, image: str | Path) -> Path | None:
-        """File with the scores of an interrupted prediction of ``image``; None if there is none."""
-        with suppress(OSError):
-            if self._run is not None and (path := self._score_file(Path(image))).is_file():
-                return path
+    def partial_scores(self, *images: str | Path) -> Path | None:
+        """File with the scores of an interrupted prediction of a bag of these images, or of one.
+
+        None if there is none.
+        """
+        files = [Path(image) for image in images]
+        for some in [files, *([file] for file in files)]:
+            with suppress(OSError):
+                if self._run is not None and (path := self._score_file(some)).is_file():
+                    return path
         return None
 
-    def fingerprint(self, image: Path) -> str:
-        """Key for caches; changes with the model, the image file and the patch settings."""
+    def fingerprint(self, *images: Path) -> str:
+        """Key for caches of a bag; changes with the model, the image files and the patches."""
         patches = self.config.patches.model_dump_json()
-        file = split_address(image)[0]
-        return fingerprint(file, patches, image.resolve(), self._model_fingerprint)
+        keys: list[str] = []
+        for image in images:
+            file = split_address(image)[0]
+            keys.append(fingerprint(file, patches, image.resolve(), self._model_fingerprint, *keys))
+        return keys[-1]
 
-    def _score_file(self, image: Path) -> Path:
+    def _score_file(self, images: Sequence[Path]) -> Path:
         assert self._run is not None
-        return self._run / "unfinished" / f"{self.fingerprint(image)}.scores"
+        return self._run / "unfinished" / f"{self.fingerprint(*images)}.scores"
 
     @property
     def patch_classes(self) -> list[str] | None:
@@ -288,14 +329,15 @@ class Ensemble(Predictor):
 
     def predict(
         self,
-        image: ImageLike | PatchSource,
+        image: ImageLike | PatchSource | Images,
         *,
+        name: str | None = None,
         source: PatchSource | None = None,
         progress: Progress | None = None,
     ) -> Explanation:
-        """Predict an image with every model; see `Predictor.predict`."""
+        """Predict an image, or several as one bag, with every model; see `Predictor.predict`."""
         if source is None:
-            source = image if isinstance(image, PatchSource) else self.open(image)
+            source = image if isinstance(image, PatchSource) else self.open(image, name=name)
         explanations = []
         for number, member in enumerate(self.members):
             report = progress and _part(progress, number, len(self.members))
@@ -303,10 +345,22 @@ class Ensemble(Predictor):
         joined = average_explanations(explanations)
         return replace(joined, title=self.title(joined))
 
-    def partial_scores(self, image: str | Path) -> Path | None:
-        """File with the scores of an interrupted prediction of ``image`` by any of the models."""
-        found = (member.partial_scores(image) for member in self.members)
+    def partial_scores(self, *images: str | Path) -> Path | None:
+        """File with the scores of an interrupted prediction by any of the models."""
+        found = (member.partial_scores(*images) for member in self.members)
         return next((path for path in found if path is not None), None)
+
+
+def _files(image: ImageLike | PatchSource | Images) -> list[Path] | None:
+    """The files of a bag; None if it is not given as files."""
+    images = image if isinstance(image, list | tuple) else [image]
+    files = [Path(one) for one in images if isinstance(one, str | Path)]
+    return files if len(files) == len(images) else None
+
+
+def _after(progress: Progress, before: int, total: int) -> Progress:
+    """Progress of one of several images, with ``before`` patches in those before it."""
+    return lambda done, _: progress(before + done, total)
 
 
 def _part(progress: Progress, number: int, parts: int) -> Progress:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import numpy as np
 import pytest
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from ips.errors import PatchError
 from ips.images import open_image
-from ips.patches import JoinedPatches, MemoryPatches, PatchSource, PatchSubset, sampled
+from ips.patches import Indices, JoinedPatches, MemoryPatches, PatchSource, PatchSubset, sampled
 from ips.patches.image import ImagePatches
 from ips.patches.view import View, ViewedPatches
 from tests.patches.conformance import PatchSourceConformance
@@ -165,13 +164,18 @@ def test_a_shift_moves_every_image() -> None:
     assert [part.title for part in viewed.parts] == ["0.png", "1.png"]
 
 
-def test_opening_and_reading_touch_only_the_images_they_need() -> None:
-    sources = [image_patches(i) for i in range(3)]
+def test_only_the_images_that_are_needed_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     read: list[str] = []
-    for source in sources:
-        original = source.read
-        source.read = lambda indices, s=source, o=original: read.append(s.name) or o(indices)  # type: ignore[method-assign]
-    joined = JoinedPatches(sources, name="p1")
+    original = ImagePatches.read
+
+    def noted(self: ImagePatches, indices: Indices) -> Tensor:
+        read.append(self.name)
+        return original(self, indices)
+
+    monkeypatch.setattr(ImagePatches, "read", noted)
+    joined = JoinedPatches([image_patches(i) for i in range(3)], name="p1")
     assert len(joined.parts) == 3
     assert joined.coords.shape == (len(joined), 2)
     assert not read

@@ -17,7 +17,7 @@ from ips.advice.survey import FileFacts, read_facts
 from ips.config import PatchesConfig
 from ips.errors import listed
 from ips.nn.embedding import blank
-from ips.patches import PatchSource, PatchSubset
+from ips.patches import JoinedPatches, PatchSource, PatchSubset
 from ips.training.data import open_source
 
 _SAMPLE = 48  # patches, to estimate the share of blank ones
@@ -62,9 +62,15 @@ def examine(path: Path, patches: PatchesConfig) -> Examined:
         some = torch.linspace(0, len(source) - 1, min(len(source), _SAMPLE)).long()
         share = float(blank(source.read(some)).float().mean())
         size = source.parts[0].size
-        every = len(source.source) if isinstance(source, PatchSubset) else len(source)
-        left_out = 1 - len(source) / every
+        left_out = 1 - len(source) / _before_filter(source)
         return Examined(facts, source.shape, len(source), left_out, share, _look(source), size)
+
+
+def _before_filter(source: PatchSource) -> int:
+    """Number of patches before a filter left some out."""
+    if isinstance(source, JoinedPatches):
+        return sum(_before_filter(part) for part in source.sources)
+    return len(source.source) if isinstance(source, PatchSubset) else len(source)
 
 
 def _look(source: PatchSource) -> npt.NDArray[np.float32]:

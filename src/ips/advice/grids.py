@@ -64,7 +64,7 @@ def _as_given(grid: Grid, found: Survey, given: PatchesConfig) -> Grid:
         stride = size * stride // grid.size
     if "stride" in given.model_fields_set:
         stride = given.stride or size
-    mpp = 10 / given.magnification if given.magnification else given.mpp
+    mpp = 10 / max(given.magnifications) if given.magnifications else given.mpp
     if given.scale:
         downsample = 1 / given.scale
     elif given.level is not None:

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import model_validator
 
-from ips.config.data import DataConfig, MegapixelMNISTConfig, PatchesConfig
+from ips.config.data import DataConfig, MegapixelMNISTConfig, PatchesConfig, TableConfig
 from ips.config.network import (
     AggregateConfig,
     CNNConfig,
@@ -72,6 +72,24 @@ class Config(Section):
                 f"aggregate.name={self.aggregate.name} with method={self.method}, which uses "
                 f"{GATED}: leave out aggregate.name, or use method=ips"
             )
+        return self
+
+    @property
+    def bags(self) -> Literal["image", "group", "average"]:
+        """What has one prediction; see ``data.bags``."""
+        return self.data.bags if isinstance(self.data, TableConfig) else "image"
+
+    @model_validator(mode="after")
+    def _whole_images_are_one_image(self) -> Config:
+        if self.method in ("cnn", "dps"):
+            several = "patches.magnification" if len(self.patches.magnifications) > 1 else None
+            if self.bags == "group":
+                several = "data.bags=group"
+            if several is not None:
+                raise ValueError(
+                    f"method={self.method} with {several}: this method needs one whole image at "
+                    "one magnification: use method=ips"
+                )
         return self
 
     @model_validator(mode="after")

@@ -76,6 +76,11 @@ class TableConfig(Section):
         "Column of patients or other groups, which no split divides; null for a column called "
         "patient, case_id or the like; none for no groups",
     )
+    bags: Literal["image", "group", "average"] = key(
+        "image",
+        "What has one prediction: each image; a group, with the patches of all images of a patient "
+        "in one bag; or average: a group, by the mean of the predictions for its images",
+    )
     objects: Path | None = key(
         None,
         "CSV file with the boxes of objects, or folder of annotation files, to compare attention "
@@ -122,7 +127,11 @@ class PatchesConfig(Section):
     )
     level: int | None = key(None, "Pyramid level to read; null for the finest", ge=0)
     mpp: float | None = key(None, "Micrometres per pixel to read at, instead of a level", gt=0)
-    magnification: float | None = key(None, "Magnification to read at, instead of a level", gt=0)
+    magnification: float | list[float] | None = key(
+        None,
+        "Magnification to read at, instead of a level; of several, such as [20, 5], all patches "
+        "are in one bag",
+    )
     scale: float | None = key(
         None,
         "Part of the full resolution to read at, such as 0.5, instead of a level; pixels are "
@@ -157,7 +166,9 @@ class PatchesConfig(Section):
         "none",
     )
     sample: int | None = key(
-        None, "Maximum number of patches per image, sampled once; null for all", ge=1
+        None,
+        "Maximum number of patches per image and magnification, sampled once; null for all",
+        ge=1,
     )
     slide_mpp: float | None = key(
         None,
@@ -174,3 +185,18 @@ class PatchesConfig(Section):
                 f"give one of level, mpp, magnification and scale, not {' and '.join(given)}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _magnifications(self) -> PatchesConfig:
+        several = self.magnifications
+        if self.magnification is not None and not all(value > 0 for value in several or [0]):
+            raise ValueError(f"magnification={self.magnification}: expected numbers above 0")
+        if len(set(several)) < len(several):
+            raise ValueError(f"magnification={self.magnification}: give each once")
+        return self
+
+    @property
+    def magnifications(self) -> list[float]:
+        """The magnifications to read at; empty if another resolution is given."""
+        given = self.magnification
+        return given if isinstance(given, list) else [] if given is None else [given]

@@ -34,10 +34,14 @@ _SAMPLES = 65
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """A polygon of ``(n, 2)`` corners, without the polygons in ``holes``."""
+    """A polygon of ``(n, 2)`` corners, without the polygons in ``holes``.
+
+    ``image`` is the number of its image in a bag of several.
+    """
 
     polygon: Points
     holes: tuple[Points, ...] = ()
+    image: int = 0
 
     @classmethod
     def box(cls, left: float, top: float, right: float, bottom: float) -> Region:

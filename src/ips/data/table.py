@@ -353,6 +353,10 @@ class TableData:
 
     def object_problems(self, index: int, source: PatchSource) -> list[DataError]:
         """An error for each object that cannot be right on the image, which is ``source``."""
+        return self.size_problems(index, source.parts[0].size)
+
+    def size_problems(self, index: int, size: tuple[int, int] | None) -> list[DataError]:
+        """An error for each object that cannot be right on an image of this size."""
         if self.located is None:
             return []
-        return self.located.problems(self.rows[index].path, source.parts[0].size)
+        return self.located.problems(self.rows[index].path, size)

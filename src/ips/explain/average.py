@@ -1,4 +1,4 @@
-"""The predictions of several models for one image as one.
+"""Several predictions as one: those of several models, or for several images of a patient.
 
 Letters: K patches that any model selected, C classes.
 """
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ips.explain.explanation import Explanation
+from ips.patches import PatchSource
 
 
 def average_explanations(explanations: Sequence[Explanation]) -> Explanation:
@@ -43,11 +44,7 @@ def average_explanations(explanations: Sequence[Explanation]) -> Explanation:
     for place, e in zip(places, explanations, strict=True):
         coords[place.numpy()] = e.coords
     return replace(
-        first,
-        logits={t: _mean([e.logits[t] for e in explanations]) for t in first.logits},
-        probabilities={
-            t: _mean([e.probabilities[t] for e in explanations]) for t in first.probabilities
-        },
+        _mean_answers(explanations),
         indices=indices[order],
         coords=coords[order.numpy()],
         attention=attention[order],
@@ -59,6 +56,51 @@ def average_explanations(explanations: Sequence[Explanation]) -> Explanation:
         all_attention={
             t: np.mean([e.all_attention[t] for e in explanations], axis=0)
             for t in first.all_attention
+        },
+    )
+
+
+def join_explanations(explanations: Sequence[Explanation], source: PatchSource) -> Explanation:
+    """Average the predictions for several images; ``source`` is the bag of all of them.
+
+    The attention of an image is divided by the number of images, so that the sum stays 1.
+    """
+    first, count = explanations[0], len(explanations)
+    starts = np.cumsum([0, *(e.patches for e in explanations)]).tolist()
+    total = torch.cat([e.attention.detach().cpu() for e in explanations]) / count  # (K,)
+    order = total.argsort(descending=True, stable=True)
+    indices = [e.indices.cpu() + start for e, start in zip(explanations, starts, strict=False)]
+    chosen = torch.cat(indices)[order]
+    scores = [e.patch_probabilities for e in explanations if e.patch_probabilities is not None]
+    return replace(
+        _mean_answers(explanations),
+        name=source.name,
+        indices=chosen,
+        coords=source.coords[chosen.numpy()],
+        extent=source.extent,
+        attention=total[order],
+        task_attention={
+            t: torch.cat([e.task_attention[t].detach().cpu() for e in explanations])[order] / count
+            for t in first.task_attention
+        },
+        patch_probabilities=torch.cat([s.cpu() for s in scores])[order] if scores else None,
+        patches=len(source),
+        source=source,
+        all_attention={
+            t: np.concatenate([e.all_attention[t] for e in explanations]) / count
+            for t in first.all_attention
+        },
+    )
+
+
+def _mean_answers(explanations: Sequence[Explanation]) -> Explanation:
+    """The first explanation with the mean logits and probabilities of all."""
+    first = explanations[0]
+    return replace(
+        first,
+        logits={t: _mean([e.logits[t] for e in explanations]) for t in first.logits},
+        probabilities={
+            t: _mean([e.probabilities[t] for e in explanations]) for t in first.probabilities
         },
         class_probabilities={
             task: {

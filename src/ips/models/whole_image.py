@@ -44,6 +44,11 @@ def whole_image(source: PatchSource, *, device: torch.device) -> Tensor:
 
 def image_size(source: PatchSource) -> tuple[int, int]:
     """Return H and W of `whole_image`, without reading it."""
+    if len(source.shape) == 3 and len(source.parts) > 1:
+        raise PatchError(
+            f"{source.name}: consists of several images or magnifications, but method=cnn and "
+            "method=dps need one whole image: use another method"
+        )
     if len(source.shape) != 3 or source.extent is None:
         raise PatchError(
             f"{source.name}: contains features, not pixels, but method=cnn and method=dps need the "

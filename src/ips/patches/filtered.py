@@ -23,6 +23,7 @@ from ips.patches.coords_file import (
     stored_size,
 )
 from ips.patches.image import ImagePatches
+from ips.patches.joined import JoinedPatches
 from ips.patches.mask import Mask, mask_of_outlines, mask_of_picture, mask_of_squares
 from ips.patches.source import PatchSource, PatchSubset
 from ips.patches.tissue import MIN_SHARE, tissue_patches
@@ -87,19 +88,21 @@ class PatchFilter:
         self, *, tissue: str | None = None, include: Path | None = None, exclude: Path | None = None
     ) -> None:
         self.tissue, self.include, self.exclude = tissue, include, exclude
-        self._found: dict[str, tuple[Rule, ...]] = {}
+        self._found: dict[tuple[str, int], tuple[Rule, ...]] = {}
 
     def __call__(self, source: PatchSource, file: str | os.PathLike[str] | None) -> PatchSource:
         """Leave out patches of ``source``, whose ``file`` is None if it is in memory."""
         if self.tissue is None and self.include is None and self.exclude is None:
             return source
+        if isinstance(source, JoinedPatches):  # several magnifications
+            return source.each(lambda one: self(one, file))
         if not isinstance(source, ImagePatches):
             raise PatchError(
                 f"{source.name}: patches of stored features cannot be left out: leave out "
                 "patches.tissue, patches.include and patches.exclude"
             )
-        key = None if file is None else os.fspath(file)
-        rules = self._found.get(key or "") or tuple(self._rules(source))
+        key = None if file is None else (os.fspath(file), source.extent)
+        rules = (key and self._found.get(key)) or tuple(self._rules(source))
         if key is not None:
             self._found[key] = rules
         kept = FilteredPatches(source, rules)

@@ -5,7 +5,7 @@ Letters: N patches of all sources, k requested patches.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -80,9 +80,10 @@ class JoinedPatches(PatchSource):
         index = as_index(indices, len(self), self.name)
         owner = np.searchsorted(self._ends, index.numpy(), side="right")  # (k,)
         out: Tensor | None = None
-        for number in np.unique(owner).tolist():
+        for number, source in enumerate(self.sources):
             here = torch.from_numpy(owner == number)
-            source = self.sources[number]
+            if not here.any():
+                continue
             found = source.read(index[here] - int(self._ends[number]) + len(source))
             if len(found) == len(index):
                 return found
@@ -91,20 +92,29 @@ class JoinedPatches(PatchSource):
             elif out.dtype != found.dtype:  # features of different precision
                 out = out.to(torch.promote_types(out.dtype, found.dtype))
             out[here.to(out.device)] = found.to(out)
-        return self.sources[0].read([]) if out is None else out
+        if out is None:
+            out = self.sources[0].read([])
+        return out
+
+    def by_image(self) -> list[PatchSource]:
+        if self.magnifications is not None:
+            return [self]
+        return [image for source in self.sources for image in source.by_image()]
 
     def check(self) -> None:
         for source in self.sources:
             source.check()
 
+    def each(self, change: Callable[[PatchSource], PatchSource]) -> JoinedPatches:
+        """A bag of the changed sources."""
+        changed = [change(source) for source in self.sources]
+        return JoinedPatches(changed, name=self.name, magnifications=self.magnifications)
+
     def shifted(self, shift: tuple[float, float]) -> PatchSource:
-        return self._with([source.shifted(shift) for source in self.sources])
+        return self.each(lambda source: source.shifted(shift))
 
     def sampled(self, count: int, *, seed: int) -> PatchSource:
-        return self._with([source.sampled(count, seed=seed) for source in self.sources])
-
-    def _with(self, sources: Sequence[PatchSource]) -> PatchSource:
-        return JoinedPatches(sources, name=self.name, magnifications=self.magnifications)
+        return self.each(lambda source: source.sampled(count, seed=seed))
 
     def close(self) -> None:
         for source in self.sources:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from ips.files import split_address
 from ips.images import Channels, Image, downsample_for, open_image
 from ips.patches.features import open_features
 from ips.patches.image import Edge, ImagePatches
+from ips.patches.joined import JoinedPatches
 from ips.patches.source import PatchSource
 
 FEATURE_SUFFIXES = (".h5", ".hdf5")
@@ -28,7 +30,7 @@ def open_patches(
     stride: int | None = None,
     level: int | None = None,
     mpp: float | None = None,
-    magnification: float | None = None,
+    magnification: float | Sequence[float] | None = None,
     scale: float | None = None,
     edge: Edge = "drop",
     channels: Channels = "as-is",
@@ -45,7 +47,8 @@ def open_patches(
         stride: distance between patches in the same pixels, ``patch_size`` by default.
         level: pyramid level to read; 0, the full resolution, by default.
         mpp: micrometres per pixel to read at, instead of ``level``.
-        magnification: magnification to read at, such as 20, instead of ``level``.
+        magnification: magnification to read at, such as 20, instead of ``level``; the patches of
+            several, such as ``[20, 5]``, are one bag.
         scale: part of the full resolution to read at, such as 0.5, instead of ``level``.
         edge: ``drop`` patches that leave the image, ``pad`` them with background, or ``fit`` them
             in by moving them back.
@@ -68,14 +71,22 @@ def open_patches(
         source = source.detach().cpu().numpy()
         source = source.transpose(1, 2, 0) if source.ndim == 3 else source  # (h, w, C)
     image = source if isinstance(source, Image) else open_image(source, white=white)
-    downsample = downsample_for(
-        image, level=level, mpp=mpp, magnification=magnification, scale=scale
-    )
-    return ImagePatches(
-        image,
-        patch_size=patch_size,
-        stride=stride,
-        downsample=downsample,
-        edge=edge,
-        channels=channels,
-    )
+
+    def at(magnification: float | None) -> ImagePatches:
+        return ImagePatches(
+            image,
+            patch_size=patch_size,
+            stride=stride,
+            downsample=downsample_for(
+                image, level=level, mpp=mpp, magnification=magnification, scale=scale
+            ),
+            edge=edge,
+            channels=channels,
+        )
+
+    if magnification is None or isinstance(magnification, int | float):
+        return at(magnification)
+    if len(magnification) == 1:
+        return at(magnification[0])
+    sources = [at(value) for value in magnification]
+    return JoinedPatches(sources, name=image.name, magnifications=magnification)

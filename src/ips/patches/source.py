@@ -120,6 +120,10 @@ class PatchSource(Closable, ABC):
         """At most ``count`` patches of each part, drawn at random, reproducibly."""
         return self if len(self) <= count else SampledPatches(self, count, seed=seed)
 
+    def by_image(self) -> list[PatchSource]:
+        """The patches of each image, at all its magnifications, as a source of its own."""
+        return [self]
+
     def by_part(self) -> list[PatchSource]:
         """The patches of each part as a source of its own."""
         parts = self.parts

@@ -95,7 +95,8 @@ def _patches(config: Config) -> str:
     text = f"{patches.size} px, one every {patches.stride or patches.size} px"
     for key in ("level", "mpp", "magnification"):
         if (value := getattr(patches, key)) is not None:
-            text += f", {key} {value:g}"
+            values = value if isinstance(value, list) else [value]
+            text += f", {key} {' and '.join(f'{v:g}' for v in values)}"
     return f"{text}, with tissue" if patches.tissue is not None else text
 
 

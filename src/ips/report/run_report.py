@@ -82,7 +82,7 @@ def _write_report(
         best=best,
         worst=worst,
         pictures=_pictures(
-            predictor, lambda number: data.test[number][0], [*best, *worst], console
+            predictor, lambda number: data.open_predicted("test", number), [*best, *worst], console
         ),
         patch_classes=predictor.patch_classes,
         localisation=_localisation(RunFolder(run).test),
@@ -146,7 +146,7 @@ def _predictions(
     changed = max(path.stat().st_mtime for path in (RunFolder(run).model, *tables))
     if stored.is_file() and stored.stat().st_mtime >= changed:
         predictions = read_predictions(stored, config)
-        if predictions is not None and len(predictions.images) == len(data.test):
+        if predictions is not None and len(predictions.images) == data.predicted("test"):
             return predictions
     with RunFolder(run).lock():
         predictions = _test(run, predictor, data, console)

@@ -24,6 +24,7 @@ from ips.config import (
     label_columns,
 )
 from ips.data import traffic_signs
+from ips.data.bags import GroupedData, bags_of, groups_of, joined, joint_labels
 from ips.data.labels import encode_labels
 from ips.data.regions import Region
 from ips.data.split import SPLIT_NUMBERS, Split, grouped_split, stratified_split
@@ -39,6 +40,7 @@ from ips.images.colour import channels_of
 from ips.patches import ImageLike, PatchSource, open_patches, sampled
 from ips.patches.features import check_widths
 from ips.patches.filtered import PatchFilter
+from ips.tasks import build_tasks
 from ips.training.objects import object_problems, objects_of, table_objects
 
 Item = tuple[PatchSource, dict[str, Tensor]]
@@ -66,6 +68,9 @@ class Data:
         table: path, group (or "") and split of each row of a table.
         channels: channels of the patches of a table's images, see ``patches.channels``.
         files: file of each row.
+        grouped: whether a group of a table has one prediction, see ``data.bags``.
+        averaged: for each split, the images whose predictions are averaged, by group; empty
+            unless ``data.bags`` is average.
     """
 
     train: DataSet
@@ -78,6 +83,32 @@ class Data:
     table: list[tuple[str, str, Split]] = field(default_factory=list)
     channels: Channels | None = None
     files: list[Path] = field(default_factory=list)
+    grouped: bool = False
+    averaged: dict[Split, dict[str, list[int]]] = field(default_factory=dict)
+
+    def split(self, name: Split) -> DataSet:
+        """The data set of a split that exists."""
+        found = {"train": self.train, "validation": self.validation, "test": self.test}[name]
+        assert found is not None
+        return found
+
+    def open_predicted(self, name: Split, number: int) -> PatchSource:
+        """The patches of what has a prediction in a split: a bag, or a group that is averaged."""
+        data, groups = self.split(name), self.averaged.get(name)
+        if groups is None:
+            return data[number][0]
+        group, numbers = list(groups.items())[number]
+        return joined(data, group, numbers)
+
+    def predicted(self, name: Split) -> int:
+        """Number of predictions of a split."""
+        return len(self.averaged.get(name) or self.split(name))
+
+    def predicted_splits(self) -> list[Split]:
+        """The split of everything that has a prediction and is not for testing, in table order."""
+        key = 1 if self.grouped else 0
+        splits = {row[key]: row[2] for row in self.table}
+        return [split for split in splits.values() if split != "test"]
 
 
 class Sampled:
@@ -212,22 +243,40 @@ def _table(data: TableConfig, config: Config) -> Data:
     if located is not None and located.errors:
         raise located.errors[0]
     opener = partial(open_source, patches=patches, filter=patch_filter(patches))
-
-    def part(numbers: Sequence[int]) -> TableData:
-        labels = [encoded.labels[i] for i in numbers]
-        chosen = [rows[i] for i in numbers]
-        return TableData(chosen, labels=labels, open=opener, located=located)
-
+    chosen = {
+        name: TableData(
+            [rows[i] for i in some],
+            labels=[encoded.labels[i] for i in some],
+            open=opener,
+            located=located,
+        )
+        for name, some in numbers.items()
+        if some
+    }
+    splits: dict[Split, TableData | GroupedData] = {**chosen}
+    groups: dict[Split, dict[str, list[int]]] = {}
+    if data.bags != "image":
+        group_of = groups_of(rows, table=data.csv, bags=data.bags)
+        bags = bags_of(group_of)
+        found = joint_labels(bags, encoded.labels, build_tasks(config.tasks), table=data.csv)
+        labels = dict(zip(bags, found, strict=True))
+        for name, images in chosen.items():
+            groups[name] = bags_of(group_of[i] for i in numbers[name])
+            if data.bags == "group":
+                each = [labels[group] for group in groups[name]]
+                splits[name] = GroupedData(images, groups[name], labels=each)
     return Data(
-        train=part(numbers["train"]),
-        validation=part(numbers["validation"]) if numbers["validation"] else None,
-        test=part(numbers["test"]),
+        train=splits["train"],
+        validation=splits.get("validation"),
+        test=splits["test"],
         names=encoded.names,
-        labels={name: [encoded.labels[i] for i in some] for name, some in numbers.items() if some},
+        labels={name: list(split.labels) for name, split in splits.items()},
         stored=True,
         table=_placed(rows, numbers, root=data.root or data.csv.parent),
         channels=channels,
         files=[row.path for row in rows],
+        grouped=data.bags != "image",
+        averaged=groups if data.bags == "average" else {},
     )
 
 

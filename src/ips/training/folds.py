@@ -164,7 +164,7 @@ def stored_or_new(
         check_started(config, RunFolder(run), data)
         record_split(RunFolder(run).split, data)
     validation, test = (predictions for predictions in stored if predictions is not None)
-    splits = [split for _, _, split in data.table if split != "test"]
+    splits = data.predicted_splits()
     numbers = [i for i, split in enumerate(splits) if split == "validation"]
     return Fold(numbers, validation, test)
 

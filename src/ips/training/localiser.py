@@ -13,7 +13,7 @@ from ips.data.regions import Region, patches_on
 from ips.localisation import ImageHits, Localisation, image_hits, localise
 from ips.models import Net, Output, ScoreTable
 from ips.models.outputs import attention_from_logits
-from ips.patches import PatchSource
+from ips.patches import Coords, Part, PatchSource
 from ips.predictions import TestPredictions
 from ips.selection import Selection
 from ips.statistics import Floats, Integers
@@ -85,5 +85,15 @@ class Localiser:
         # Opened anew, since a batch of features in memory has lost its coordinates.
         with self._data[number][0] as opened:
             source = self._net.own_patches(opened)
-            extent = source.extent or source.parts[0].patch_side
-            return [patches_on(region, source.coords, extent=extent) for region in regions]
+            coords, parts = source.coords, source.parts
+            return [_patches_on(region, coords, parts) for region in regions]
+
+
+def _patches_on(region: Region, coords: Coords, parts: Sequence[Part]) -> Integers:
+    """Indices of the patches on a region, at all magnifications of its image."""
+    found = [np.empty(0, dtype=np.int64)]
+    for part in parts:
+        if part.image == region.image:
+            here = patches_on(region, coords[part.patches], extent=part.patch_side)
+            found.append(here + part.patches.start)
+    return np.concatenate(found)

@@ -21,10 +21,11 @@ from ips.config import Config, TableConfig
 from ips.config_io import parse_saved_config, read_yaml, write_yaml
 from ips.data.augmented import AugmentedData
 from ips.data.cells import encoding_note
+from ips.data.split import Split
 from ips.files import write_text
 from ips.localisation import Localisation
 from ips.models import Net
-from ips.predictions import TestPredictions
+from ips.predictions import TestPredictions, average_groups
 from ips.progress import progress_bar
 from ips.task_scores import TaskScores, task_scores
 from ips.tasks import Survival, build_tasks
@@ -204,7 +205,7 @@ def _with_thresholds(net: Net, config: Config, data: Data, progress: Progress) -
     tasks = build_tasks(config.tasks)
     if not any(isinstance(task, Survival) and task.threshold is None for task in tasks.values()):
         return config
-    found = _predict(Learner(net, config), replace(data, test=data.train), progress)
+    found = _grouped(_predict(Learner(net, config), data, progress, "train"), data, "train")
     update = {}
     for task in found.tasks:
         if isinstance(task.task, Survival) and task.task.threshold is None:
@@ -238,12 +239,13 @@ def evaluate(
         check_test_images(folder.split, data)
         localiser = Localiser.for_data(model.net, data.test)
         learner = Learner(model.net, model.config, observer=observer, localiser=localiser)
-        predictions = _predict(learner, data, progress or progress_bar(console))
+        images = _predict(learner, data, progress or progress_bar(console))
+        predictions = _grouped(images, data, "test")
         results = {task.name: task_scores(task) for task in predictions.tasks}
         epoch = folder.model_epoch()
         origin = {} if epoch is None else {"model": asdict(epoch)}
         values = {name: result.as_dict() | origin for name, result in results.items()}
-        located = {} if localiser is None else localiser.results(predictions)
+        located = {} if localiser is None else localiser.results(images)
         for name, localisation in located.items():
             values[name]["localisation"] = localisation.as_dict()
         write_text(folder.test, json.dumps(values, indent=2) + "\n")
@@ -254,16 +256,24 @@ def predict_validation(
     model: TrainedModel, data: Data, *, console: Console | None = None
 ) -> TestPredictions:
     """The predictions of a model for the validation images."""
-    assert data.validation is not None
     learner = Learner(model.net, model.config)
-    return _predict(learner, replace(data, test=data.validation), progress_bar(console))
+    predictions = _predict(learner, data, progress_bar(console), "validation")
+    return _grouped(predictions, data, "validation")
 
 
-def _predict(learner: Learner, data: Data, progress: Progress) -> TestPredictions:
-    """The predictions for the test images of ``data``."""
+def _grouped(predictions: TestPredictions, data: Data, split: Split) -> TestPredictions:
+    """The predictions for groups of images, if those of their images are averaged."""
+    groups = data.averaged.get(split)
+    return predictions if groups is None else average_groups(predictions, groups)
+
+
+def _predict(
+    learner: Learner, data: Data, progress: Progress, split: Split = "test"
+) -> TestPredictions:
+    """The predictions for the bags of a split."""
     harness.test(
         learner,
-        Batches(learner.config, data),
+        Batches(learner.config, replace(data, test=data.split(split))),
         progress=progress,
         precision=learner.config.train.precision,
     )
