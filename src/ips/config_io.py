@@ -54,6 +54,9 @@ def parse_saved_config(values: Any, *, source: str) -> Config:
     # up to 0.1 these methods ignored aggregate.name
     if isinstance(method, str) and method in METHOD_DEFAULTS and isinstance(aggregate, Mapping):
         values = {**values, "aggregate": {**aggregate, "name": GATED}}
+    select = values.get("select")
+    if isinstance(select, Mapping) and "every" in select:  # between 0.2 and 0.3
+        values = {**values, "select": {k: v for k, v in select.items() if k != "every"}}
     train = values.get("train")
     if isinstance(train, Mapping) and "start" not in train:  # up to 0.2 there was no other start
         values = {**values, "train": {**train, "start": "attention", "restarts": 0}}

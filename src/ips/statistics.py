@@ -34,6 +34,9 @@ class Interval:
     def defined(self) -> bool:
         return not isnan(self.value)
 
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+
 
 def wilson(successes: float, count: float) -> Interval:
     """The proportion ``successes / count`` with its Wilson interval, good for small counts too.

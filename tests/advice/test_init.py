@@ -247,7 +247,7 @@ def test_the_measured_cost_is_plausible(tmp_path: Path) -> None:
     assert min(cost.score, cost.learn) > 0
     assert cost.saved > cost.patch
     counts = {"train": 10, "validation": 0, "patches": 24, "keep": 4}
-    assert cost.epoch_seconds(**counts) > cost.epoch_seconds(**counts, every=4) > 0
+    assert cost.epoch_seconds(**counts) > cost.epoch_seconds(**counts, refresh=0.1) > 0
     eager, lazy = (
         cost.peak_bytes(batch=8, patches=10**6, keep=4, load=load) for load in ("eager", "lazy")
     )

@@ -66,12 +66,12 @@ class TestPropose:
         assert values["patches.scale"] < 1
         assert "start with fewer images, or use a GPU" in result.warnings[0]
 
-    def test_all_patches_are_looked_at_more_rarely_before_the_resolution_is_lowered(self) -> None:
+    def test_fewer_patches_are_scored_again_before_the_resolution_is_lowered(self) -> None:
         slow = Cost(0.03, 1e-5, 2.2e-3, 1e-2, 10**6, 12_288, 10**8)
         values, _ = proposal(photo(4000, 3000), count=160, cost=slow)
-        assert values["select.every"] == 4
+        assert values["select.refresh"] == 0.1
         assert "patches.scale" not in values
-        assert "select.every" not in proposal(photo(800, 600), cost=slow)[0]
+        assert "select.refresh" not in proposal(photo(800, 600), cost=slow)[0]
 
     def test_few_images_are_read_at_a_lower_resolution_to_have_time_for_more_epochs(self) -> None:
         slow = Cost(0.03, 1e-5, 5e-3, 1e-2, 10**6, 12_288, 10**8)

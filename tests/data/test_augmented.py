@@ -59,25 +59,6 @@ def test_a_view_depends_on_seed_epoch_and_image_only() -> None:
     assert int(data[1][1]["grade"]) == 1
 
 
-def test_a_grid_can_be_kept_while_the_rest_changes() -> None:
-    data = AugmentedData(Pictures(), ALL, seed=3)
-    data.set_epoch(3)
-    then = data[0][0]
-    data.set_epoch(5)
-    now = data[0][0]
-    assert (then.coords != now.coords).any()
-    data.keep_grid(2)
-    kept = pickle.loads(pickle.dumps(data))[0][0]
-    assert (kept.coords == then.coords).all()
-    data.keep_grid(0)
-    assert torch.equal(data[0][0].read(range(16)), now.read(range(16)))
-    plain = AugmentedData(Pictures(), ALL.model_copy(update={"shift": 0}), seed=3)
-    plain.set_epoch(5)
-    colours = plain[0][0].read(range(16))
-    plain.keep_grid(2)
-    assert torch.equal(plain[0][0].read(range(16)), colours)
-
-
 def test_every_setting_is_drawn_within_its_limit() -> None:
     drawn = views(ALL)
     assert {(v.mirrored, v.upside_down) for v in drawn} == {

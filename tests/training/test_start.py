@@ -6,7 +6,6 @@ import io
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,17 +15,12 @@ from torch import Tensor
 from ips.config import Config
 from ips.config_io import parse_saved_config
 from ips.errors import ConfigError
-from ips.models import Net, Selected, SelectingNet
-from ips.selection import Selection
+from ips.models import Net
 from ips.tasks import Classification
 from ips.training import build_data, resolve, train
-from ips.training.batches import Batch
 from ips.training.losses import constant_loss, mean_loss
-from ips.training.memory import ChosenPatches
 from ips.training.module import Learner
 from ips.training.start import start_in_words
-from tests.training.own_images import photographs
-from tests.training.test_options import config_of
 from tests.training.test_run import interrupt, metrics, weights
 from tests.training.tiny import tiny
 
@@ -245,85 +239,6 @@ def test_runs_of_earlier_versions_continue_as_they_began() -> None:
     del values["train"]["start"], values["train"]["restarts"]
     train = parse_saved_config(values, source="old").train
     assert (train.start, train.restarts) == ("attention", 0)
-
-
-def test_patches_selected_before_are_learnt_from_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lose(monkeypatch, [2.0, 1.0, *[1.0] * 8])
-    config = long("select.every=3", "data.fresh=false")
-    looked: list[int] = []
-    ordinary = SelectingNet.select
-
-    def select(self: SelectingNet, *args: Any, **options: Any) -> Selected:
-        if self.training:
-            looked.append(epoch[0])
-        return ordinary(self, *args, **options)
-
-    epoch = [0]
-    monkeypatch.setattr(SelectingNet, "select", select)
-
-    def watch(finished: int, net: Net) -> None:
-        epoch[0] = finished
-
-    whole = train(config, tmp_path / "whole", console=CONSOLE, watch=watch)
-    assert looked == [e for e in (0, 1, 2, 5, 8) for _ in range(STEPS)]
-    for step in (3 * STEPS + 1, 5 * STEPS):  # between two looks, and before one
-        run = tmp_path / f"cut-{step}"
-        interrupt(monkeypatch, lambda run=run: train(config, run, console=CONSOLE), step=step)  # type: ignore[misc]
-        cut = train(config, run, resume=True, console=CONSOLE)
-        assert torch.equal(weights(whole.net), weights(cut.net))
-
-
-def test_a_patch_that_is_remembered_stays_where_it_was_selected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lose(monkeypatch, [2.0] + [1.0] * 7)
-    places: list[dict[int, bytes]] = [{} for _ in range(8)]
-    ordinary = Learner.training_step
-
-    def step(self: Learner, batch: Batch, batch_idx: int) -> Tensor:
-        for number, source in zip(batch.numbers, batch.sources, strict=True):
-            places[self.current_epoch][number] = source.coords.tobytes()
-        return ordinary(self, batch, batch_idx)
-
-    monkeypatch.setattr(Learner, "training_step", step)
-    settings = {"epochs": 8, "batch": 4, "warmup": 0, "start": "patches"}
-    select = {"keep": 3, "chunk": 4, "load": "lazy", "every": 3}
-    config = config_of(photographs(tmp_path), train=settings, select=select)
-    train(config, tmp_path / "run", console=CONSOLE)
-    assert places[2] == places[3] == places[4]
-    assert places[5] == places[6] == places[7]
-    assert places[0] != places[1] != places[2] != places[5]
-
-
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [("data.fresh=true", "whose images change"), ("method=rps", "does not select among all")],
-)
-def test_only_the_patches_of_fixed_images_can_be_remembered(
-    tmp_path: Path, setting: str, words: str
-) -> None:
-    with pytest.raises(ConfigError, match=f"select.every=2 with {setting}, .*{words}"):
-        train(
-            tiny("data.fresh=false", "select.every=2", setting), tmp_path / "run", console=CONSOLE
-        )
-
-
-def test_images_that_were_never_looked_at_have_no_memory() -> None:
-    memory = ChosenPatches(3, keep=2)
-    selection = Selection(
-        torch.tensor([[5, 4], [7, 0]]),
-        torch.tensor([[True, True], [True, False]]),
-        torch.zeros(2, 2),
-    )
-    memory.put([0, 2], selection)
-    found = memory.get([2, 0])
-    assert found is not None
-    assert [row.tolist() for row in found] == [[7], [5, 4]]
-    assert memory.get([0, 1]) is None
-    memory.forget()
-    assert memory.get([0]) is None
 
 
 def test_a_run_without_a_start_file_or_with_a_broken_one_has_no_words(tmp_path: Path) -> None:

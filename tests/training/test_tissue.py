@@ -16,7 +16,7 @@ from ips.advice.survey import survey
 from ips.config import Config
 from ips.data.augmented import AugmentedData
 from ips.errors import ConfigError, DataError
-from ips.patches import filtered
+from ips.patches import PatchSubset, filtered, in_memory
 from ips.patches.tissue import tissue_patches
 from ips.progress import progress_bar
 from ips.slides.coords import Resolution
@@ -92,16 +92,24 @@ def test_no_patch_on_glass_is_scored_in_training_or_prediction(
     assert ips.load(tmp_path / "run").config.patches.tissue == "otsu"
 
 
-def test_augmented_slides_keep_their_grid_for_an_epoch_that_learns_again(table: Path) -> None:
+def test_patches_of_a_shifted_grid_keep_their_numbers(table: Path) -> None:
     settings = config(table, augment={"kind": "slides"})
     data = build_data(settings)
     augmented = AugmentedData(data.train, resolve(settings, data).augment, seed=0)
     augmented.set_epoch(1)
-    before = [augmented[i][0].coords.tolist() for i in range(4)]
-    augmented.set_epoch(2)
-    assert [augmented[i][0].coords.tolist() for i in range(4)] != before
-    augmented.keep_grid(1)
-    assert [augmented[i][0].coords.tolist() for i in range(4)] == before
+    counts = set()
+    for i in range(4):
+        plain, moved = data.train[i][0], augmented[i][0]
+        assert isinstance(plain, PatchSubset)
+        all_coords = plain.source.coords  # of the whole grid, by number
+        for source in (moved, in_memory(moved)):
+            distance = source.coords[:, None] - all_coords  # (N, grid, 2)
+            nearest = np.square(distance).sum(axis=2).min(axis=1)
+            own = np.square(source.coords - all_coords[source.numbers]).sum(axis=1)
+            assert (own == nearest).all()
+            assert (np.diff(source.numbers) > 0).all()
+        counts |= {len(plain), len(moved)}
+    assert len(counts) > 1
 
 
 def test_workers_and_a_resumed_run_use_the_same_patches(table: Path, tmp_path: Path) -> None:

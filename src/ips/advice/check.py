@@ -339,7 +339,7 @@ def _add_facts(
         validation=count["validation"],
         patches=mean,
         keep=min(keep or mean, mean),
-        every=config.select.every,
+        refresh=config.select.refresh,
     )
     peak = cost.peak_bytes(
         batch=config.train.batch,

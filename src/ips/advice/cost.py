@@ -20,6 +20,7 @@ from ips.nn.embedding import blank
 from ips.patches import MemoryPatches, PatchSource
 from ips.training.data import Data, open_source
 from ips.training.model import build_model, resolve
+from ips.training.refresh import scored_again
 
 _SAMPLE = 128  # patches of the measurement
 _LEARNT = 8
@@ -52,15 +53,16 @@ class Cost:
     blank: float = 0.0
 
     def epoch_seconds(
-        self, *, train: int, validation: int, patches: float, keep: float, every: int = 1
+        self, *, train: int, validation: int, patches: float, keep: float, refresh: float = 1.0
     ) -> float:
         """Mean time of an epoch with so many images, of ``patches`` patches on average.
 
-        With ``every`` > 1, most epochs learn from patches that an earlier epoch has selected.
+        With ``refresh`` < 1, most epochs score only some patches.
         """
         look = self.open + patches * (self.read + self.score)
-        again = self.open + keep * self.read
-        looking = _BEGINNING + (1 - _BEGINNING) / every if every > 1 else 1.0
+        scored = scored_again(patches, keep, refresh)
+        again = self.open + scored * (self.read + self.score)
+        looking = _BEGINNING if refresh < 1 else 1.0
         training = looking * look + (1 - looking) * again + keep * self.learn
         return train * training + validation * look
 

@@ -28,7 +28,7 @@ _SHARE = 0.8  # of the time is for epochs; the rest is for checks, the test and 
 _EPOCHS = (5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 60)
 _FEWEST_EPOCHS, _FEWEST_STEPS = 12, 250  # if time is short, images are read at a lower resolution
 _STEPS = 600  # of optimisation, which usually suffice
-_EVERY = 4  # epochs with the same patches, where time is short
+_REFRESH = 0.1  # share of patches that an epoch scores again, where time is short
 _MB, _GB = 2**20, 2**30
 _NUMBERS = ("regression", "survival")  # kinds of tasks without classes
 
@@ -50,10 +50,10 @@ class Proposal:
 
 @dataclass(frozen=True)
 class _Plan:
-    """A grid, and how often its patches are looked at; the seconds are those of an epoch."""
+    """A grid, and the share of its patches scored again; the seconds are those of an epoch."""
 
     grid: Grid
-    every: int
+    refresh: float
     patches: float
     keep: int
     cost: Cost
@@ -105,22 +105,23 @@ def propose(
     keys.append(Choice(("select", "keep"), _keep(found, ways[0], given)))
     cost = measure(_measurable(nested(keys), given, overrides))  # the same at any resolution
     plan: _Plan | None = None
-    rates = (given.select.every,) if _is_given(given.select, "every") else (1, _EVERY)
-    for grid, every in product(ways, rates):
+    is_given = _is_given(given.select, "refresh")
+    shares = (given.select.refresh,) if is_given else (1.0, _REFRESH)
+    for grid, refresh in product(ways, shares):
         n, keep = grid.mean_patches(found), _keep(found, grid, given)
         seconds = cost.epoch_seconds(
             train=counts["train"],
             validation=counts["val"],
             patches=n,
             keep=min(keep, n),
-            every=every,
+            refresh=refresh,
         )
-        plan = _Plan(grid, every, n, keep, cost, seconds)
+        plan = _Plan(grid, refresh, n, keep, cost, seconds)
         if budget / max(seconds, 1e-6) >= enough:
             break
     assert plan is not None
     load, batch, peak = _loading(found, plan, batch, memory, given)
-    useful = _STEPS * (2 if plan.every > 1 else 1) * batch / max(counts["train"], 1)
+    useful = _STEPS * (2 if plan.refresh < 1 else 1) * batch / max(counts["train"], 1)
     chosen = _epochs(budget / max(plan.seconds, 1e-6), useful)
     epochs = _given(given.train, "epochs", chosen)
     total = epochs * plan.seconds
@@ -145,9 +146,9 @@ def propose(
         )
     ]
     again = Choice(
-        ("select", "every"),
-        plan.every,
-        "epochs that learn from the same M patches once training has begun, to save time",
+        ("select", "refresh"),
+        plan.refresh,
+        "share of patches that an epoch scores again once training has begun, to save time",
     )
     choices = [
         *settings,
@@ -155,7 +156,7 @@ def propose(
         *encoder,
         Choice(("select", "keep"), plan.keep, "M: the patches that the model learns from"),
         Choice(("select", "chunk"), max(2 * plan.keep, 64), "I: patches compared at a time"),
-        *([again] if plan.every > 1 else []),
+        *([again] if plan.refresh < 1 else []),
         load,
         *(blank if plan.cost.blank > 0.1 else []),
         *_augment(found),

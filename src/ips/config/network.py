@@ -85,11 +85,20 @@ class SelectConfig(Section):
     load: Literal["eager", "sequential", "lazy"] = key(
         "eager", "Patches in memory: of a batch (eager), image (sequential) or micro-batch (lazy)"
     )
-    every: int = key(
-        1,
-        "Look at all patches only every so many epochs once training has begun, and learn from the "
-        "same M patches of each image in between; 1 for every epoch, as in the paper",
-        ge=1,
+    refresh: float = key(
+        1.0,
+        "Share of the patches of an image that an epoch scores again once training has begun, "
+        "beside the 4 M best by their scores of earlier epochs, such as 0.1; 1 to score all "
+        "patches, as in the paper",
+        gt=0,
+        le=1,
+    )
+    recall: float = key(
+        0.95,
+        "Least share of the patches selected by full scoring that the scored ones must contain; "
+        "below it, more are scored",
+        gt=0,
+        le=1,
     )
     skip_blank: bool = key(False, "Skip patches of a single colour; not for dps and cnn")
     compile: bool = key(False, "Compile the selection pass, which is faster on a GPU")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from ips.config import AugmentConfig
@@ -44,22 +42,12 @@ class AugmentedData(SeededDataset[Item]):
     def __init__(self, data: Images, settings: AugmentConfig, *, seed: int) -> None:
         super().__init__("augmented images", count=len(data), seed=seed, fresh=True)
         self.data, self.settings = data, settings
-        self._grid_age = torch.zeros((), dtype=torch.int64).share_memory_()
 
     def __getitem__(self, index: int) -> Item:
         self.check_index(index)
         source, labels = self.data[index]
-        view = self._view(int(self._epoch), index)
-        if age := int(self._grid_age):
-            view = replace(view, shift=self._view(int(self._epoch) - age, index).shift)
+        view = draw_view(seeded_generator(self.seed, int(self._epoch), index), self.settings)
         return ViewedPatches(source, view), labels
-
-    def _view(self, epoch: int, index: int) -> View:
-        return draw_view(seeded_generator(self.seed, epoch, index), self.settings)
-
-    def keep_grid(self, epochs: int) -> None:
-        """Take the grids of so many epochs ago, so that a patch selected then is the same now."""
-        self._grid_age.fill_(epochs)
 
     def set_epoch(self, epoch: int) -> None:
         super().set_epoch(epoch)

@@ -66,6 +66,24 @@ class ScoreTable:
         return self.logits, mask
 
 
+class PartialTable(ScoreTable):
+    """A table for the patches of a shortlist; the others are not scored, and not selectable.
+
+    Args:
+        logits: ``(N, S)``, overwritten.
+        listed: ``(N,)`` on the CPU, True for patches to score.
+    """
+
+    def __init__(self, logits: Tensor, listed: Tensor) -> None:
+        super().__init__(logits.fill_(-torch.inf), done=~listed)
+        self.listed = listed
+
+    def selectable(self) -> tuple[Tensor, Tensor]:
+        """As for all tables; if all patches of the shortlist were skipped, these are selectable."""
+        logits, mask = super().selectable()
+        return logits, mask & self.listed.to(mask.device)
+
+
 @dataclass(frozen=True)
 class Block:
     """Some patches of one image.

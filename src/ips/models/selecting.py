@@ -242,26 +242,22 @@ class SelectingNet(Net):
         return MemoryPatches(patches, coords=memory.coords, extent=source.extent, name=source.name)
 
     def select_for_training(
-        self, sources: Sources, *, load: Load, seed: int, by: Scoring | None = None
+        self,
+        sources: Sources,
+        *,
+        load: Load,
+        seed: int,
+        tables: Tables = None,
+        by: Scoring | None = None,
     ) -> Selected:
         """Select M patches of each image, or return all if no image has more than M."""
         few = self.keep is None or all(len(source) <= self.keep for source in sources)
         if not few or self.skip_blank:
-            return self.select(sources, load=load, seed=seed, by=by)
+            return self.select(sources, load=load, seed=seed, tables=tables, by=by)
         patches, mask = pad([in_memory(source).patches.to(self.device) for source in sources])
         for source in sources:
             source.close()
         indices = torch.arange(mask.shape[1], device=self.device) * mask  # (B, N)
-        return Selected(Selection(indices, mask, mask / mask.sum(dim=1, keepdim=True)), patches)
-
-    def read_chosen(self, sources: Sources, kept: Sequence[Tensor]) -> Selected:
-        """The patches with the indices ``kept``, ``(K,)`` of each image, chosen before."""
-        patches, mask = pad(
-            [s.read(k.cpu()).to(self.device) for s, k in zip(sources, kept, strict=True)]
-        )
-        for source in sources:
-            source.close()
-        indices = pad([k.to(self.device) for k in kept])[0]
         return Selected(Selection(indices, mask, mask / mask.sum(dim=1, keepdim=True)), patches)
 
     def learn(self, chosen: Selected, lead: PatchLead | None = None) -> Output:

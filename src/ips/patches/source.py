@@ -90,6 +90,15 @@ class PatchSource(Closable, ABC):
         """``(N, 2)`` top-left corners as x, y in full-resolution pixels."""
         raise NotImplementedError(f"{type(self).__name__} has no coords: set them, or define them")
 
+    @property
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """``(N,)`` ascending numbers of the patches in the whole grid of the image.
+
+        They stay the same if patches are left out, or if the grid is shifted: a patch is nearer to
+        the one with its number in the grid before than to any other.
+        """
+        return np.arange(len(self), dtype=np.int64)
+
     @abstractmethod
     def __len__(self) -> int: ...
 
@@ -175,6 +184,7 @@ class MemoryPatches(PatchSource):
         coords: ``(N, 2)`` top-left corners; by default the patches form one row.
         extent: side of a patch in full-resolution pixels; by default the side of ``patches``.
         name: name of the image in messages.
+        numbers: ``(N,)`` numbers of the patches in the whole grid; by default from 0.
     """
 
     patches: Tensor
@@ -186,6 +196,7 @@ class MemoryPatches(PatchSource):
         coords: Coords | None = None,
         extent: int | None = None,
         name: str = "patches in memory",
+        numbers: npt.NDArray[np.int64] | None = None,
     ) -> None:
         if patches.dim() not in (2, 4):
             raise PatchError(
@@ -203,6 +214,11 @@ class MemoryPatches(PatchSource):
         if len(coords) != len(patches):
             raise PatchError(f"{name}: {len(patches)} patches but {len(coords)} coordinates")
         self.coords = np.asarray(coords, dtype=np.int64)
+        self._numbers = numbers
+
+    @property
+    def numbers(self) -> npt.NDArray[np.int64]:
+        return super().numbers if self._numbers is None else self._numbers
 
     def __len__(self) -> int:
         return len(self.patches)
@@ -225,6 +241,10 @@ class PatchSubset(PatchSource):
     @cached_property
     def coords(self) -> Coords:
         return self.source.coords[self.indices]
+
+    @property
+    def numbers(self) -> npt.NDArray[np.int64]:
+        return self.source.numbers[self.indices]
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -293,7 +313,9 @@ def in_memory(source: PatchSource) -> MemoryPatches:
         return source
     patches = source.read(torch.arange(len(source)))
     coords = source.coords if patches.dim() == 4 else None
-    return MemoryPatches(patches, coords=coords, extent=source.extent, name=source.name)
+    return MemoryPatches(
+        patches, coords=coords, extent=source.extent, name=source.name, numbers=source.numbers
+    )
 
 
 def as_index(indices: Indices, count: int, name: str) -> Tensor:

@@ -9,6 +9,8 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -121,6 +123,10 @@ class ViewedPatches(PatchSource):
     @cached_property
     def coords(self) -> Coords:
         return self.source.coords
+
+    @property
+    def numbers(self) -> npt.NDArray[np.int64]:
+        return self.source.numbers
 
     @property
     def parts(self) -> tuple[Part, ...]:

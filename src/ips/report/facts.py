@@ -9,7 +9,7 @@ import numpy as np
 from ips.config import Config
 from ips.nn import ENCODERS
 from ips.progress import duration
-from ips.statistics import Floats
+from ips.statistics import Floats, Interval
 
 
 def data_name(config: Config) -> str:
@@ -85,7 +85,23 @@ def costs(log: dict[str, Floats], *, images: int) -> dict[str, str]:
     if "peak_mb" in log and np.isfinite(log["peak_mb"]).any():
         peak = f"{np.nanmax(log['peak_mb']):,.0f} MB"
         facts["peak memory"] = f"{peak} of the GPU, or of the process if there was no GPU"
-    return facts
+    return facts | _scored(log)
+
+
+def _scored(log: dict[str, Floats]) -> dict[str, str]:
+    """How many patches were scored, and with which recall, if that were not always all."""
+    if not {"scored", "recall", "recall_low", "recall_high"} <= log.keys():
+        return {}
+    partial = np.flatnonzero((log["scored"] < 1) & np.isfinite(log["recall"]))
+    if not len(partial):
+        return {"scored patches": "all in every epoch"}
+    last = partial[-1]
+    found = Interval(*(float(log[name][last]) for name in ("recall", "recall_low", "recall_high")))
+    return {
+        "scored patches": f"{log['scored'][partial].mean():.0%} in {len(partial)} of "
+        f"{counted(len(log['scored']), 'epoch')}, all in the others; recall of the selected "
+        f"patches {found} in epoch {log['epoch'][last]:.0f}"
+    }
 
 
 def _patches(config: Config) -> str:

@@ -9,15 +9,19 @@
 
 from ips.selection.choose import MODES, Mode, Selection, exact, iterative, random, scores, shuffled
 from ips.selection.perturbed import perturbed_top_k
+from ips.selection.shortlist import Recall, recall, shortlist
 
 __all__ = [
     "MODES",
     "Mode",
+    "Recall",
     "Selection",
     "exact",
     "iterative",
     "perturbed_top_k",
     "random",
+    "recall",
     "scores",
+    "shortlist",
     "shuffled",
 ]

@@ -5,9 +5,9 @@ Letters: B images of a batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import lightning as L
 import torch
@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ips.config import Config
-from ips.data.augmented import AugmentedData
 from ips.models import Load
 from ips.patches import PatchSource, in_memory
 from ips.tasks import build_tasks
@@ -32,36 +31,36 @@ class Batch(NamedTuple):
     numbers: list[int]
 
 
+class Cache(Protocol):
+    """What batches need to know of cached scores, see `ips.training.refresh.CachedScores`."""
+
+    def is_partial(self, epoch: int) -> bool: ...
+
+
 class Batches(L.LightningDataModule):
     """Training batches in random order, the others in the order of the data set.
 
     Args:
-        since_look: function that returns how many epochs ago the patches of the next epoch were
-            selected, 0 if it looks at all patches.
+        cache: tells which epochs need only some patches; None for none.
     """
 
-    def __init__(
-        self, config: Config, data: Data, *, since_look: Callable[[], int] = lambda: 0
-    ) -> None:
+    def __init__(self, config: Config, data: Data, *, cache: Cache | None = None) -> None:
         super().__init__()
-        self.config, self.data, self._since_look = config, data, since_look
+        self.config, self.data, self._cache = config, data, cache
 
     def train_dataloader(self) -> DataLoader[Any]:
         """The batches of the trainer's current epoch; Lightning calls this in every epoch."""
         assert self.trainer is not None
         data, epoch = self.data.train, self.trainer.current_epoch
         set_epoch(data, epoch)
-        age = self._since_look()
-        if isinstance(data, AugmentedData):
-            data.keep_grid(age)
         generator = torch.Generator().manual_seed(self.config.train.seed * 1_000_003 + epoch)
         if self.config.train.balance == "sampling":
             chances = image_weights(self.data.labels["train"], build_tasks(self.config.tasks))
             order = torch.multinomial(chances, len(data), replacement=True, generator=generator)
         else:
             order = torch.randperm(len(data), generator=generator)
-        load = "lazy" if age else self.config.select.load  # lazy: only M patches are needed
-        return self._loader(data, order.tolist(), load=load)
+        partial = self._cache is not None and self._cache.is_partial(epoch)
+        return self._loader(data, order.tolist(), load="lazy" if partial else None)
 
     def val_dataloader(self) -> DataLoader[Any] | list[Any]:
         data = self.data.validation

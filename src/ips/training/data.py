@@ -49,7 +49,8 @@ Item = tuple[PatchSource, dict[str, Tensor]]
 class DataSet(Protocol):
     """Images by number, each with its labels.
 
-    May have a method ``set_epoch(epoch)``, and those of `ips.training.objects`.
+    May have a method ``set_epoch(epoch)`` and an attribute ``fresh``, which says whether the images
+    change with the epoch, and the methods of `ips.training.objects`.
     """
 
     def __len__(self) -> int: ...
@@ -124,6 +125,10 @@ class Sampled:
         source, labels = self.data[index]
         return sampled(source, self.count, seed=self.seed), labels
 
+    @property
+    def fresh(self) -> bool:
+        return is_fresh(self.data)
+
     def set_epoch(self, epoch: int) -> None:
         set_epoch(self.data, epoch)
 
@@ -138,6 +143,11 @@ def set_epoch(data: DataSet, epoch: int) -> None:
     """Set the epoch of a data set that changes from epoch to epoch."""
     if hasattr(data, "set_epoch"):
         data.set_epoch(epoch)
+
+
+def is_fresh(data: DataSet) -> bool:
+    """Whether the images of a data set change from epoch to epoch."""
+    return bool(getattr(data, "fresh", False))
 
 
 def build_data(config: Config) -> Data:

@@ -24,7 +24,7 @@ from ips.training.batches import Batch
 from ips.training.harness import BaseLearner
 from ips.training.localiser import Localiser
 from ips.training.losses import constant_loss, mean_loss, task_shares, total_loss
-from ips.training.memory import ChosenPatches
+from ips.training.refresh import CachedScores
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -65,11 +65,10 @@ class Learner(BaseLearner):
         localiser: compares the attention to test images with their objects.
         weights: weights of the classes in the loss by task; None for equal ones.
         lead: classifiers of single patches that lead the start; None for a start by attention.
-        memory: patches selected before, to learn from in epochs that do not look at all patches.
+        cache: scores of earlier epochs, to score only some patches; None to score all.
 
     Attributes:
-        lead_chooses: whether the patches are chosen by ``lead``.
-        looks: whether this epoch looks at all patches of its images.
+        settled: whether the training has begun, so that attention chooses the patches.
         first_step: the schedule of the learning rate begins with this step.
         lr_factor: factor of the learning rate.
     """
@@ -83,14 +82,13 @@ class Learner(BaseLearner):
         localiser: Localiser | None = None,
         weights: Mapping[str, Tensor] | None = None,
         lead: PatchLead | None = None,
-        memory: ChosenPatches | None = None,
+        cache: CachedScores | None = None,
     ) -> None:
         hint = f"lower train.lr={config.train.lr}, or look for broken images or labels"
         super().__init__(seed=config.train.seed, hint=hint)
         self.net, self.config, self.observer, self.weights = net, config, observer, weights
         self.localiser = localiser
-        self.lead, self.lead_chooses = lead, lead is not None
-        self.memory, self.looks = memory, True
+        self.lead, self.cache, self.settled = lead, cache, False
         self.first_step, self.lr_factor = 0, 1.0
         self.tasks = build_tasks(config.tasks)
         # Plain dicts, so that the metrics stay out of the state_dict.
@@ -142,16 +140,17 @@ class Learner(BaseLearner):
         return loss
 
     def _choose(self, net: SelectingNet, batch: Batch, seed: int) -> Selected:
-        """Select M patches of each image, or take those that were selected before."""
-        if self.memory is not None and not self.looks:
-            known = self.memory.get(batch.numbers)
-            if known is not None:
-                return net.read_chosen(batch.sources, known)
-        by, load = self.lead if self.lead_chooses else None, self.config.select.load
-        chosen = net.select_for_training(batch.sources, load=load, seed=seed, by=by)
-        if self.memory is not None:
-            self.memory.put(batch.numbers, chosen.selection)
-        return chosen
+        """Select M patches of each image."""
+        load = self.config.select.load
+        if self.settled and self.cache is not None:
+            return self.cache.choose(net, batch, load=load, seed=seed)
+        by = self.lead if self.lead_chooses else None
+        return net.select_for_training(batch.sources, load=load, seed=seed, by=by)
+
+    @property
+    def lead_chooses(self) -> bool:
+        """Whether classifiers of single patches choose the patches."""
+        return self.lead is not None and not self.settled
 
     def start_losses(self) -> Tensor:
         """Mean losses of the epoch: of the tasks, of the lead, and of the best constant answer.
@@ -175,8 +174,8 @@ class Learner(BaseLearner):
         self.net.load_state_dict(net.state_dict())
         if self.lead is not None:
             self.lead.reset()
-        if self.memory is not None:
-            self.memory.forget()
+        if self.cache is not None:
+            self.cache.forget()
 
     def on_validation_epoch_start(self) -> None:
         self.validation_metrics, self.validation_losses = self._new_metrics(), []
@@ -210,6 +209,8 @@ class Learner(BaseLearner):
     def epoch_metrics(self) -> dict[str, float]:
         values = {"loss": float(torch.stack(self.losses).mean())}
         values |= {f"train_{task}": score for task, score in self.scores().items()}
+        if self.cache is not None:
+            values |= self.cache.metrics()
         if self.validation_losses:
             values["loss_validation"] = self.validation_loss()
         return values | {f"validation_{k}": v for k, v in self.validation_scores().items()}

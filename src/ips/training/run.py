@@ -40,9 +40,9 @@ from ips.training.event_log import EventLog
 from ips.training.folder import ModelEpoch, RunFolder, TrainedModel, load_model, save_model
 from ips.training.leaks import leaks
 from ips.training.localiser import Localiser
-from ips.training.memory import build_memory
 from ips.training.model import build_lead, build_model, resolve
 from ips.training.module import BatchObserver, Learner
+from ips.training.refresh import Auditing, build_cache
 from ips.training.split_file import check_test_images, record_split
 from ips.training.start import Starting
 
@@ -133,11 +133,14 @@ def train(
         record_split(folder.split, data)
         weights = _class_weights(data, config)
         best = _best_epoch(config, folder)
-        starting = Starting(config, folder, best=best, say=partial(_say, progress))
-        lead, memory = build_lead(net, config), build_memory(net, config, images=len(data.train))
+        say = partial(_say, progress)
+        starting = Starting(config, folder, best=best, say=say)
+        cache = build_cache(net, config, data, folder.checkpoint.parent, say=say)
+        first = [*([best] if best else []), *([_watcher(watch)] if watch else [])]
+        audit = [Auditing(cache, say)] if cache else []
         trainer = harness.fit(
-            Learner(net, config, weights=weights, lead=lead, memory=memory),
-            Batches(config, _augmented(data, config), since_look=lambda: starting.since_look),
+            Learner(net, config, weights=weights, lead=build_lead(net, config), cache=cache),
+            Batches(config, _augmented(data, config), cache=cache),
             folder,
             settings=_flat_settings(config),
             progress=progress,
@@ -148,11 +151,13 @@ def train(
             accumulate=config.train.accumulate,
             logger=EventLog(run / "tensorboard"),
             log_memory=True,
-            callbacks=[*([best] if best else []), *([_watcher(watch)] if watch else []), starting],
+            callbacks=[*first, *audit, starting],
         )
         epoch = _finish(net, config, best, epochs=trainer.current_epoch)
         config = _with_thresholds(net, config, data, progress)
         save_model(net, config, folder.model, epoch=epoch)
+        if cache is not None:
+            cache.store.remove()
         if best is not None:
             _say(progress, _ending(config, epoch))
     return TrainedModel(net.eval(), config)

@@ -94,13 +94,6 @@ class Starting(Callback):
         for name in _STATE:
             setattr(self, f"_{name}", state_dict[name])
 
-    @property
-    def since_look(self) -> int:
-        """How many epochs ago the patches of the next were selected; 0 if it looks at all."""
-        if self._settled is None:
-            return 0
-        return (self._epochs - self._settled) % self._config.select.every
-
     def on_train_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
         self._apply(learner)
 
@@ -182,8 +175,7 @@ class Starting(Callback):
         assert isinstance(learner, Learner)
         start = self._starts[-1]
         learner.first_step, learner.lr_factor = start["step"], start["lr"]
-        learner.lead_chooses = learner.lead is not None and self._settled is None
-        learner.looks = self.since_look == 0
+        learner.settled = self._settled is not None
 
     def _tell(self, trainer: L.Trainer, text: str) -> None:
         if trainer.is_global_zero:
