@@ -47,3 +47,21 @@ def test_costs_ignore_missing_values() -> None:
         "one epoch": "3.0 s (median), 10.0 images per second",
         "peak memory": "9 MB of the GPU, or of the process if there was no GPU",
     }
+
+
+def test_the_report_says_how_many_patches_were_scored() -> None:
+    log = {
+        "epoch": np.arange(1.0, 5.0),
+        "seconds": np.ones(4),
+        "scored": np.array([1, 0.2, 0.3, 1.0]),
+        "recall": np.array([np.nan, 0.9, 0.97, 0.99]),
+        "recall_low": np.array([np.nan, 0.8, 0.95, 0.98]),
+        "recall_high": np.array([np.nan, 0.95, 0.98, 1.0]),
+    }
+    assert costs(log, images=1)["scored patches"] == (
+        "25% in 2 of 4 epochs, all in the others; recall of the selected patches "
+        "0.97 (0.95 to 0.98) in epoch 3"
+    )
+    log["scored"][:] = 1
+    assert costs(log, images=1)["scored patches"] == "all in every epoch"
+    assert "scored patches" not in costs({"seconds": np.ones(1)}, images=1)

@@ -75,7 +75,7 @@ def test_no_patch_on_glass_is_scored_in_training_or_prediction(
         return plain_search(patches)
 
     monkeypatch.setattr(filtered, "tissue_patches", search)
-    select = {"keep": 3, "chunk": 4, "load": load, "every": 2}
+    select = {"keep": 3, "chunk": 4, "load": load, "refresh": 0.3}
     epochs = {"epochs": 4, "batch": 2, "warmup": 0}
     settings = config(table, select=select, train=epochs, augment={"shift": 0.5})
     data = build_data(settings)
