@@ -221,6 +221,14 @@ def tissue_slides(
     ] = 60,
     side: Annotated[int, Option(help="Side of a slide in pixels, a multiple of 256")] = 4096,
     seed: PlacementSeed = 0,
+    dose: Annotated[
+        bool,
+        Option(
+            "--dose",
+            help="Vary the number of clusters of abnormal nuclei between all slides, and write "
+            "their area and a survival time that depends on it",
+        ),
+    ] = False,
 ) -> None:
     """Generate slides of stained tissue, half of them with a few abnormal nuclei.
 
@@ -229,7 +237,7 @@ def tissue_slides(
     from ips.data.synthetic.tissue_slides import MPP, write_tissue_slides
 
     with _progress(count, "slides") as progress:
-        write_tissue_slides(folder, count=count, side=side, seed=seed, progress=progress)
+        write_tissue_slides(folder, count=count, side=side, seed=seed, dose=dose, progress=progress)
     print_message(f"{folder}: {count:,} slides of {side:,} x {side:,} px at {MPP} µm per pixel")
     tissue = f"ips slides tissue {folder / 'slides'} --out {folder / 'tissue'}"
     print_message(f"find their tissue with: {tissue}")

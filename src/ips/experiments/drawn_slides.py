@@ -6,14 +6,15 @@ finished, so an interrupted preparation continues.
 
     drawn/           the slides and their ground truth, see `ips.data.synthetic.tissue_slides`
     tissue/          coordinates of the patches with tissue, and thumbnails
-    slides.csv       path, label and split of each slide
+    slides.csv       path, labels and split of each slide
     byol/            run folder of the pretraining
     features/        one HDF5 file per slide
-    features.csv     path, label and split of each feature file
+    features.csv     path, labels and split of each feature file
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -32,8 +33,6 @@ from ips.slides.encoder import build_extractor
 from ips.slides.features import extract_features
 from ips.slides.tissue import find_tissue
 
-TASK = "tumor"
-
 
 @dataclass(frozen=True)
 class DrawnSlides:
@@ -43,6 +42,7 @@ class DrawnSlides:
         train, validation, test: even numbers of slides; half of each have abnormal nuclei.
         side: side of a slide in pixels.
         clusters: smallest and largest number of clusters of abnormal nuclei on an abnormal slide.
+        dose: whether all slides have clusters, and numbers to predict.
         patch_size: side of a patch in pixels.
         width, stages: size of the encoder, a thin ResNet.
         patches_per_slide, epochs, batch: length of the pretraining and size of its batches.
@@ -53,12 +53,24 @@ class DrawnSlides:
     test: int = 80
     side: int = 4096
     clusters: tuple[int, int] = (3, 6)
+    dose: bool = False
     patch_size: int = 64
     width: int = 32
     stages: int = 3
     patches_per_slide: int = 30
     epochs: int = 8
     batch: int = 128
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Columns of labels in the tables."""
+        return ("area", "months", "event") if self.dose else ("tumor",)
+
+
+DOSE = DrawnSlides(
+    train=120, validation=40, test=60, side=2048, clusters=(0, 5), dose=True, epochs=6
+)
+"""Slides whose number and area of clusters decide a number and a time."""
 
 
 def prepare_drawn_slides(
@@ -71,7 +83,7 @@ def prepare_drawn_slides(
     resolution = Resolution(sizes.patch_size)
     find_tissue(paths, out=folder / "tissue", resolution=resolution, console=console)
     table = folder / "slides.csv"
-    _write_table(table, slides)  # the pretraining reads the training slides only
+    _write_table(table, slides, sizes.labels)  # the pretraining reads the training slides only
     settings = Settings(
         data=(table,),
         coords=folder / "tissue",
@@ -93,7 +105,7 @@ def prepare_drawn_slides(
         Row(path=folder / "features" / f"{row.path.stem}.h5", labels=row.labels, split=row.split)
         for row in slides
     ]
-    _write_table(folder / TABLE, features)
+    _write_table(folder / TABLE, features, sizes.labels)
 
 
 def _draw(folder: Path, sizes: DrawnSlides, console: Console | None) -> list[Row]:
@@ -111,9 +123,10 @@ def _draw(folder: Path, sizes: DrawnSlides, console: Console | None) -> list[Row
             count=len(splits),
             side=sizes.side,
             clusters=sizes.clusters,
+            dose=sizes.dose,
             progress=lambda done, total: bar.update(line, completed=done),
         )
-    drawn = read_table(folder / "drawn" / "slides.csv", tasks=[TASK])
+    drawn = read_table(folder / "drawn" / "slides.csv", tasks=sizes.labels)
     return [replace(row, split=split) for row, split in zip(drawn, splits, strict=True)]
 
 
@@ -145,7 +158,10 @@ def _extract(
         )
 
 
-def _write_table(path: Path, rows: list[Row]) -> None:
+def _write_table(path: Path, rows: list[Row], labels: Sequence[str]) -> None:
     """Write paths relative to the table, so that the folder can be moved."""
-    lines = [(row.path.relative_to(path.parent), row.labels[TASK], row.split) for row in rows]
-    write_csv(path, ["path", TASK, "split"], lines)
+    lines = [
+        (row.path.relative_to(path.parent), *(row.labels[name] for name in labels), row.split)
+        for row in rows
+    ]
+    write_csv(path, ["path", *labels, "split"], lines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -12,15 +12,15 @@ from ips.data.table import write_csv
 from ips.errors import DataError, because, shown
 from ips.files import write_text
 
-Row = tuple[PurePosixPath, str, Split]
-"""Path of an image relative to the folder, its label and its split."""
+Row = tuple[PurePosixPath, Split]
+"""Path of an image relative to the folder, and its split."""
 
 
 def write_folder(
     folder: Path,
     name: str,
     *,
-    task: str,
+    labels: Mapping[str, Callable[[int], object]],
     rows: Sequence[Row],
     subfolders: Iterable[str],
     settings: dict[str, Any],
@@ -32,7 +32,8 @@ def write_folder(
     Args:
         folder: output folder.
         name: file name of the CSV and of the settings, without suffix.
-        task: name of the label column in the CSV.
+        labels: label columns of the CSV: a function that returns the label of an image that is
+            drawn, given its number.
         rows: all images of the data set.
         subfolders: subfolders to create.
         settings: all settings that the images depend on; it is an error if the folder has others.
@@ -43,12 +44,16 @@ def write_folder(
     for subfolder in subfolders:
         (folder / subfolder).mkdir(parents=True, exist_ok=True)
     _write_settings(folder / f"{name}.json", settings)
-    for number, (path, _, _) in enumerate(rows):
+    for number, (path, _) in enumerate(rows):
         if not (folder / path).exists():
             draw(number)
         if progress is not None:
             progress(number + 1, len(rows))
-    write_csv(folder / f"{name}.csv", ["path", task, "split"], rows)
+    lines = [
+        (path, *(label(number) for label in labels.values()), split)
+        for number, (path, split) in enumerate(rows)
+    ]
+    write_csv(folder / f"{name}.csv", ["path", *labels, "split"], lines)
 
 
 def _write_settings(path: Path, settings: dict[str, Any]) -> None:

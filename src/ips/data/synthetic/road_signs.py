@@ -168,13 +168,16 @@ def write_road_signs(
         if count:
             roads = RoadSigns(width=width, height=height, count=count, split=split, seed=seed)
             images += [(roads, number) for number in range(count)]
-            rows += [
-                (_path(split, number), NAMES[roads.label(number)], split) for number in range(count)
-            ]
+            rows += [(_path(split, number), split) for number in range(count)]
+
+    def sign(image: int) -> str:
+        roads, number = images[image]
+        return NAMES[roads.label(number)]
+
     write_folder(
         folder,
         "road",
-        task="sign",
+        labels={"sign": sign},
         rows=rows,
         subfolders=("pictures", "truth"),
         settings={"version": _VERSION, "width": width, "height": height, "seed": seed},

@@ -2,9 +2,11 @@
 
 The task is that of Sect. 4.2 of the paper: half of the slides contain a few abnormal nuclei, which
 are larger, darker and more crowded than the others. They cover less than 1 % of the tissue, and
-only the slide has a label.
+only the slide has a label. With a dose, the number of clusters varies between all slides, and the
+slide has numbers to predict (`ips.data.synthetic.tissue_dose`).
 
-    slides.csv           path, tumor (0 or 1) and split of each slide
+    slides.csv           path, tumor (0 or 1) and split of each slide; with a dose, also the number
+                         of clusters, their area, months and event
     slides/NAME.tif      a tiled pyramid of three levels, 0.5 µm per pixel, JPEG
     masks/NAME.png       white inside the clusters of abnormal nuclei, at 1/4 of the resolution
     truth/NAME.geojson   outlines of these clusters, and the centre and radius of each nucleus
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -29,6 +32,8 @@ from ips.data.output import locks_output
 from ips.data.seeded import seeded_generator
 from ips.data.split import stratified_split
 from ips.data.synthetic.folder import Row, write_folder
+from ips.data.synthetic import tissue_dose
+from ips.data.synthetic.tissue_dose import Dose, draw_dose
 from ips.data.synthetic.tissue_drawing import CLUSTERS, TissueSlide
 from ips.data.synthetic.tissue_parts import TILE, Cluster
 from ips.errors import DataError, because
@@ -56,12 +61,13 @@ def write_tissue_slides(
     count: int = 60,
     side: int = 4096,
     seed: int = 0,
-    clusters: tuple[int, int] = CLUSTERS,
+    clusters: tuple[int, int] | None = None,
+    dose: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Draw slides, half of them with abnormal nuclei; call it again after an interruption.
 
-    A slide depends on ``side``, ``seed``, ``clusters`` and its number only. Memory holds only one
+    A slide depends on ``side``, ``seed``, ``clusters``, ``dose`` and its number only. Memory holds only one
     tile and the second pyramid level, a sixteenth of the pixels.
 
     Args:
@@ -69,7 +75,9 @@ def write_tissue_slides(
         count: number of slides; a third of each class is the test split.
         side: side of a slide in pixels, a multiple of 256.
         seed: random seed of the slides.
-        clusters: smallest and largest number of clusters on a slide with abnormal nuclei.
+        clusters: smallest and largest number of clusters on a slide with abnormal nuclei; by
+            default 2 and 4, with a dose 0 and 8.
+        dose: draw clusters on all slides, and write numbers that depend on their area.
         progress: callback that receives the number of slides done and of all slides.
     """
     folder = Path(folder)
@@ -79,26 +87,41 @@ def write_tissue_slides(
         raise DataError(f"side={side}: take a multiple of {TILE}, {SMALLEST_SIDE} or more")
     if seed < 0:
         raise DataError(f"seed={seed} is negative: take 0 or more")
-    labels = [_is_abnormal(seed, number) for number in range(count)]
-    _, held_out = stratified_split(labels, test=TEST_SHARE, seed=seed)
+    abnormal = [dose or _is_abnormal(seed, number) for number in range(count)]
+    _, held_out = stratified_split(abnormal, test=TEST_SHARE, seed=seed)
     rows: list[Row] = [
-        (_path(number), str(int(label)), "test" if number in held_out else "train")
-        for number, label in enumerate(labels)
+        (_path(number), "test" if number in held_out else "train") for number in range(count)
     ]
+    counts = clusters or (tissue_dose.CLUSTERS if dose else CLUSTERS)
 
     def draw(number: int) -> None:
         slide = TissueSlide(
-            side, seed=seed, number=number, abnormal=labels[number], clusters=clusters
+            side, seed=seed, number=number, abnormal=abnormal[number], clusters=counts
         )
         _write(folder, slide, number)
 
+    @cache
+    def drawn(number: int) -> Dose:
+        found = load_clusters(folder / "truth" / f"{_path(number).stem}.geojson")
+        return draw_dose(found, mpp=MPP, seed=seed, number=number)
+
     settings: dict[str, Any] = {"version": _VERSION, "side": side, "seed": seed, "mpp": MPP}
-    if clusters != CLUSTERS:  # folders of the default number do not name it
-        settings["clusters"] = list(clusters)
+    labels: dict[str, Callable[[int], object]] = {"tumor": lambda number: int(abnormal[number])}
+    if dose:
+        settings["dose"] = True
+        labels = {
+            "tumor": lambda number: int(drawn(number).clusters > 0),
+            "clusters": lambda number: drawn(number).clusters,
+            "area": lambda number: f"{drawn(number).area:.3f}",
+            "months": lambda number: f"{drawn(number).months:.2f}",
+            "event": lambda number: int(drawn(number).event),
+        }
+    if counts != CLUSTERS:  # folders of the default number do not name it
+        settings["clusters"] = list(counts)
     write_folder(
         folder,
         "slides",
-        task="tumor",
+        labels=labels,
         rows=rows,
         subfolders=("slides", "masks", "truth"),
         settings=settings,
