@@ -15,6 +15,7 @@ from ips.statistics import (
     Floats,
     auc,
     balanced_accuracy,
+    bootstrap,
     calibration,
     calibration_error,
     f1_score,
@@ -210,3 +211,35 @@ def test_calibration_error_is_that_of_torchmetrics(count: int) -> None:
     )
     error = calibration_error(calibration(probabilities, correct))
     assert error == pytest.approx(float(expected), abs=1e-6)
+
+
+class TestBootstrapOverGroups:
+    VALUES = np.random.default_rng(1).random(40)
+
+    def score(self, rows: Floats) -> float:
+        return float(self.VALUES[np.asarray(rows) % 40].mean())
+
+    def test_copies_of_an_image_in_one_group_tell_nothing_new(self) -> None:
+        alone = bootstrap(self.score, np.arange(40))
+        copies = bootstrap(self.score, np.tile(np.arange(40), 5))
+        independent = bootstrap(self.score, np.arange(200))
+        assert (copies.low, copies.high) == pytest.approx((alone.low, alone.high))
+        assert independent.high - independent.low < 0.6 * (copies.high - copies.low)
+
+    def test_it_is_about_the_normal_interval_of_a_mean(self) -> None:
+        found = bootstrap(self.score, np.arange(40))
+        half = 1.96 * float(self.VALUES.std()) / 40**0.5
+        assert found.value == pytest.approx(self.VALUES.mean())
+        assert (found.high - found.low) / 2 == pytest.approx(half, rel=0.1)
+
+    def test_a_perfect_score_is_not_certain(self) -> None:
+        groups = np.repeat(np.arange(8), 10)
+        found = bootstrap(lambda rows: 1.0, groups)
+        assert found == wilson(8, 8)
+
+    def test_undefined_scores(self) -> None:
+        assert not bootstrap(lambda rows: float("nan"), np.arange(3)).defined
+        # of draws without both classes
+        labels = np.array([0.0, 1.0])
+        found = bootstrap(lambda rows: 0.5 if np.ptp(labels[rows]) else float("nan"), np.arange(2))
+        assert found == wilson(1, 2)

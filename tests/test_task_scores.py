@@ -10,9 +10,10 @@ import pytest
 import torch
 from torchmetrics import AUROC, Accuracy, F1Score
 
+from ips import statistics
 from ips.predictions import PredictionCollector, TaskPredictions
 from ips.task_scores import Score, TaskScores, is_lopsided, task_scores
-from ips.tasks import Classification
+from ips.tasks import Classification, Cox, Regression
 from tests.report.made import KINDS, config, made
 
 BINARY = Classification("binary", 2, names=("ok", "defect"))
@@ -181,3 +182,38 @@ def test_batches_are_collected() -> None:
     assert a.labels.tolist() == [[True, False], [False, True], [False, True]]
     assert a.probabilities[1].tolist() == pytest.approx([0.119203, 0.880797], abs=1e-6)
     assert b.predicted.argmax(axis=1).tolist() == [0, 1, 2]
+
+
+def numbers(count: int = 40) -> list[TaskPredictions]:
+    """A regression and survival with errors."""
+    rng = np.random.default_rng(3)
+    truth, noise = rng.random((count, 1)) * 10, rng.normal(size=(count, 1))
+    times = np.column_stack([10 - truth[:, 0], rng.random(count) < 0.7]).astype(float)
+    return [
+        TaskPredictions("age", Regression(), truth, truth + noise),
+        TaskPredictions("os", Cox(), times, truth + 3 * noise),
+    ]
+
+
+def test_groups_change_intervals_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "_GROUP_DRAWS", 200)
+    for task in [*made(config(**KINDS), count=40, skill=1).tasks, *numbers()]:
+        n = len(task.labels)
+        alone = by_key(task_scores(task))
+        images = by_key(task_scores(replace(task, groups=np.arange(n))))
+        patients = by_key(task_scores(replace(task, groups=np.arange(n) // 8)))
+        assert list(alone) == list(images) == list(patients)
+        for key, score in alone.items():
+            assert images[key].value == patients[key].value == score.value, key
+            width = score.interval.high - score.interval.low
+            bootstrapped = images[key].interval.high - images[key].interval.low
+            assert bootstrapped == pytest.approx(width, rel=0.35), (task.name, key)
+            assert patients[key].interval != images[key].interval
+
+
+def test_images_without_a_label_are_in_no_group() -> None:
+    task = ranked([0, 1, 0, 1], [0.1, 0.9, 0.4, 0.2])
+    part = replace(task, known=np.array([True, True, False, True]), groups=np.array([0, 1, 2, 1]))
+    assert task_scores(part).images == 3
+    assert part.labelled().groups is not None
+    assert part.labelled().groups.tolist() == [0, 1, 1]  # type: ignore[union-attr]

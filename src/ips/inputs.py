@@ -12,7 +12,7 @@ from ips.config import Config, TableConfig, TaskConfig, label_columns
 from ips.data.cells import is_table
 from ips.data.labels import encode_labels
 from ips.data.numbers import has_label
-from ips.data.table import Row, read_cells
+from ips.data.table import NO_GROUP, Row, group_column, read_cells
 from ips.errors import DataError
 from ips.files import folders_below, list_files
 from ips.images import is_image
@@ -94,7 +94,30 @@ def read_labels(
     return labels
 
 
-def _rows(table: Path, config: Config) -> list[Row]:
+def read_groups(table: str | Path, images: Sequence[str], config: Config) -> list[str] | None:
+    """The patient or other group of each image; None if the table has no column of groups.
+
+    The column is ``data.group`` of the training if the table has it, otherwise one called
+    ``patient`` or the like. The table names all images, see `find_images`.
+    """
+    path = Path(table)
+    columns, _ = read_cells(path)
+    name = config.data.group if isinstance(config.data, TableConfig) else None
+    if name == NO_GROUP:
+        return None
+    if name not in columns:
+        labels = label_columns(config.tasks)
+        name = group_column(path, [column for column in columns if column not in labels])
+    if name is None:
+        return None
+    rows = _match(images, _rows(path, config, group=name))
+    for row in rows.values():
+        if not row.group:
+            raise DataError(f"{path}, line {row.line}: nothing in column {name!r}: fill it in")
+    return [str(rows[image].group) for image in images]
+
+
+def _rows(table: Path, config: Config, *, group: str | None = None) -> list[Row]:
     """The files of a table, with the labels that it has for the tasks of a config."""
     column, root = "path", table.parent
     if isinstance(data := config.data, TableConfig):
@@ -103,7 +126,13 @@ def _rows(table: Path, config: Config) -> list[Row]:
     tasks = {name: config.tasks[name] for name in _present(config, columns)}
     labels = label_columns(tasks)
     return [
-        Row(root / cells[column], {label: cells[label] for label in labels}, None, line=line)
+        Row(
+            root / cells[column],
+            {label: cells[label] for label in labels},
+            None,
+            group=None if group is None else cells[group],
+            line=line,
+        )
         for line, cells in lines
         if cells[column]
     ]

@@ -80,7 +80,7 @@ class PredictionFile:
         """Add the row of a predicted image."""
         row = [image]
         for task, probabilities in explanation.class_probabilities.items():
-            row += [_cell(answers[task]), *(f"{p:.6g}" for p in probabilities.values())]
+            row += [_cell(answers[task]), *(f"{p:.9g}" for p in probabilities.values())]
         top = ";".join(f"{x} {y}" for x, y in explanation.coords[:_TOP].tolist())
         extent = "" if explanation.extent is None else str(explanation.extent)
         self._put(image, [*row, str(explanation.patches), extent, top, "", fingerprint])
@@ -89,6 +89,23 @@ class PredictionFile:
         """Add the row of an image that could not be predicted."""
         empty = [""] * (len(self._columns) - 3)
         self._put(image, [image, *empty, str(error), ""])
+
+    def columns(self, image: str) -> dict[str, list[float]] | None:
+        """The columns of the prediction of each task (`ips.tasks`); None without a prediction."""
+        row = self._rows.get(image)
+        return None if row is None or row[-2] else self._numbers(row)
+
+    def errors(self) -> dict[str, str]:
+        """Why images could not be predicted, by image."""
+        return {image: row[-2] for image, row in self._rows.items() if row[-2]}
+
+    def _numbers(self, row: Sequence[str]) -> dict[str, list[float]]:
+        found, start = {}, 1
+        for name, task in self._tasks.items():
+            end = start + 1 + len(task.class_names) * task.has_probabilities
+            found[name] = [float(cell) for cell in row[start + task.has_probabilities : end]]
+            start = end
+        return found
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """For each task, the number of right answers, and that of answers with a label."""
@@ -154,7 +171,7 @@ class PredictionFile:
         }
 
     def _read(self) -> dict[str, list[str]]:
-        """The rows of the file, if there is one; none if its columns are those of another model."""
+        """The rows of the file, if there is one."""
         if not self.path.exists():
             return {}
         try:
@@ -179,12 +196,22 @@ class PredictionFile:
             )
         count = len(self._columns)
         if header[:count] != self._columns:
-            return {}
-        return {row[0]: row[:count] for row in rows if len(row) == len(header)}
+            raise ConfigError(
+                f"{self.path}: has predictions of a model with other tasks or classes: give "
+                "another file as --csv, or delete it"
+            )
+        return {row[0]: row[:count] for row in rows if len(row) == len(header) and self._whole(row)}
+
+    def _whole(self, row: Sequence[str]) -> bool:
+        """Whether a row has an error or all numbers; another one is predicted again."""
+        try:
+            return bool(row[len(self._columns) - 2]) or bool(self._numbers(row))
+        except ValueError:
+            return False
 
 
 def _cell(answer: Answer) -> str:
     """One class, several separated by semicolons, or a number, as tables have them."""
     if isinstance(answer, float):
-        return f"{answer:.6g}"
+        return f"{answer:.9g}"  # a float32 has nine significant digits
     return answer if isinstance(answer, str) else ";".join(answer)

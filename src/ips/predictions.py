@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ips.config import Config
 from ips.files import atomic_write
-from ips.statistics import Bools, Floats
+from ips.statistics import Bools, Floats, Integers
 from ips.tasks import Answer, Classification, Kind, Task, build_tasks
 
 PURPOSE = "For research, not for diagnosis."
@@ -41,6 +41,8 @@ class TaskPredictions:
         probabilities: ``(n, C)``: class probabilities; two columns for a binary task; a single
             number for a regression.
         known: ``(n,)``: whether an image has a label; None if all have.
+        groups: ``(n,)``: number of the patient or group of each image, over which intervals are
+            computed by bootstrap; None for intervals that take images as independent.
     """
 
     name: str
@@ -48,6 +50,7 @@ class TaskPredictions:
     labels: npt.NDArray[Any]
     probabilities: Floats
     known: Bools | None = None
+    groups: Integers | None = None
 
     @property
     def kind(self) -> Kind:
@@ -60,8 +63,17 @@ class TaskPredictions:
 
     def labelled(self) -> TaskPredictions:
         """The predictions for images that have a label."""
-        labels, probabilities = self.labels[self.has_label], self.probabilities[self.has_label]
-        return replace(self, labels=labels, probabilities=probabilities, known=None)
+        return replace(self.rows(np.flatnonzero(self.has_label)), known=None)
+
+    def rows(self, numbers: Integers) -> TaskPredictions:
+        """The predictions for some images, which may occur several times."""
+        return replace(
+            self,
+            labels=self.labels[numbers],
+            probabilities=self.probabilities[numbers],
+            known=None if self.known is None else self.known[numbers],
+            groups=None if self.groups is None else self.groups[numbers],
+        )
 
     @property
     def classes(self) -> list[str]:

@@ -5,7 +5,7 @@ Letters: n images, C classes or labels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import isnan, nan, sqrt
 
@@ -20,6 +20,7 @@ Integers = npt.NDArray[np.int64]
 
 _Z = float(ndtri(0.975))  # 95 % of a normal distribution lie within this many standard deviations
 _DRAWS = 500  # of the bootstrap
+_GROUP_DRAWS = 1000  # of the bootstrap over groups, whose quantiles are used
 
 
 @dataclass(frozen=True)
@@ -156,16 +157,17 @@ def r_squared(predicted: Floats, labels: Floats) -> Interval:
     Answering the mean of the labels has 0, and worse answers are negative. The interval comes from
     a bootstrap over images with a fixed seed. Undefined if all labels are equal.
     """
-    value = _r_squared(predicted, labels)
+    value = r_squared_value(predicted, labels)
     if isnan(value):
         return Interval(nan, nan, nan)
     strata = np.zeros(len(labels), dtype=np.int64)
-    draws = [_r_squared(predicted[rows], labels[rows]) for rows in resampled(strata)]
+    draws = [r_squared_value(predicted[rows], labels[rows]) for rows in resampled(strata)]
     low, high = np.nanquantile(draws, [0.025, 0.975])
     return Interval(value, min(float(low), value), max(float(high), value))
 
 
-def _r_squared(predicted: Floats, labels: Floats) -> float:
+def r_squared_value(predicted: Floats, labels: Floats) -> float:
+    """`r_squared` without its interval."""
     total = float(np.square(labels - labels.mean()).sum())
     return 1 - float(np.square(predicted - labels).sum()) / total if total else nan
 
@@ -199,6 +201,33 @@ def resampled(strata: Integers) -> Iterator[Integers]:
     rng = np.random.default_rng(0)
     for _ in range(_DRAWS):
         yield order[first + (rng.random(len(order)) * sizes).astype(np.int64)]
+
+
+def bootstrap(score: Callable[[Integers], float], groups: Integers) -> Interval:
+    """A score of n rows with the 2.5 % and 97.5 % quantiles of a bootstrap over groups.
+
+    Whole groups are drawn with replacement, such as all images of a patient, with a fixed seed. A
+    score that is the same in all draws, such as a perfect one, gets the Wilson interval of as many
+    images as there are groups.
+
+    Args:
+        score: function of row numbers, which may occur several times; nan where it is undefined.
+        groups: ``(n,)`` number of the group of each row.
+    """
+    value = score(np.arange(len(groups)))
+    if isnan(value):
+        return Interval(nan, nan, nan)
+    order = np.argsort(groups, kind="stable")
+    members = np.split(order, np.unique(groups[order], return_index=True)[1][1:])
+    rng, draws = np.random.default_rng(0), [value]
+    for _ in range(_GROUP_DRAWS):
+        chosen = rng.integers(len(members), size=len(members))
+        draws.append(score(np.concatenate([members[group] for group in chosen])))
+    known = np.array([draw for draw in draws if not isnan(draw)])
+    if known.max() - known.min() < 1e-9 and 0 <= value <= 1:
+        return wilson(value * len(members), len(members))
+    low, high = np.quantile(known, [0.025, 0.975])
+    return Interval(value, min(float(low), value), max(float(high), value))
 
 
 def _effective(counts: Integers) -> float:

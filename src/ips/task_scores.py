@@ -5,8 +5,8 @@ Letters: n images, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import nan
 from typing import Any
 
@@ -19,12 +19,14 @@ from ips.statistics import (
     Interval,
     auc,
     balanced_accuracy,
+    bootstrap,
     f1_score,
     label_accuracy,
     macro_f1,
     mean_error,
     pearson,
     r_squared,
+    r_squared_value,
     wilson,
 )
 from ips.survival import concordance
@@ -127,11 +129,54 @@ class TaskScores:
 def task_scores(task: TaskPredictions) -> TaskScores:
     """The scores of a task on the images that have its label.
 
-    With balanced accuracy and macro F1 if its labels are lopsided.
+    With balanced accuracy and macro F1 if its labels are lopsided. If the images have groups, all
+    intervals come from a bootstrap over these.
     """
     task = task.labelled()
     if not len(task.labels):
         return _no_scores(task.task)
+    found = _scores(task)
+    if task.groups is None:
+        return found
+    scores = [replace(s, interval=grouped_interval(task, _VALUES[s.key])) for s in found.scores]
+    return replace(found, scores=scores)
+
+
+def grouped_interval(task: TaskPredictions, value: Callable[[TaskPredictions], float]) -> Interval:
+    """A number of a task with its interval from a bootstrap over the groups of its images."""
+    assert task.groups is not None
+    return bootstrap(lambda numbers: value(task.rows(numbers)), task.groups)
+
+
+#: Scores without their intervals, by key.
+_VALUES: dict[str, Callable[[TaskPredictions], float]] = {
+    "exact-match": lambda task: float(task.correct.mean()),
+    "accuracy": lambda task: float(
+        (task.predicted == task.labels).mean() if task.kind == "multilabel" else task.correct.mean()
+    ),
+    "auc": lambda task: _area(task).value,
+    "balanced-accuracy": lambda task: balanced_accuracy(task.correct, task.labels).value,
+    "macro-f1": lambda task: f1_score(task.predicted, task.labels),
+    "r2": lambda task: r_squared_value(task.probabilities[:, 0], task.labels[:, 0]),
+    "pearson": lambda task: pearson(task.probabilities[:, 0], task.labels[:, 0]).value,
+    "mae": lambda task: float(np.abs(task.probabilities[:, 0] - task.labels[:, 0]).mean()),
+    "concordance": lambda task: _concordance(task).value,
+}
+
+
+def _area(task: TaskPredictions) -> Interval:
+    # The first of two classes would only repeat the area of the second.
+    first = 1 if len(task.classes) == 2 and task.kind != "multilabel" else 0
+    return auc(task.probabilities[:, first:], task.labels[:, first:])
+
+
+def _concordance(task: TaskPredictions) -> Interval:
+    assert isinstance(task.task, Survival)
+    return concordance(task.task.risk(torch.from_numpy(task.probabilities)).numpy(), task.labels)
+
+
+def _scores(task: TaskPredictions) -> TaskScores:
+    """The scores of labelled images with intervals for images that are independent."""
     if isinstance(task.task, Regression):
         return _regression_scores(task, task.task)
     if isinstance(task.task, Survival):
@@ -148,15 +193,13 @@ def task_scores(task: TaskPredictions) -> TaskScores:
         scores = [
             Score("exact-match", "exact match", accuracy, share),
             Score("accuracy", "label accuracy", each, float(chance.mean())),
-            Score("auc", "AUC, mean over labels", auc(task.probabilities, labels), 0.5, reason),
+            Score("auc", "AUC, mean over labels", _area(task), 0.5, reason),
         ]
     else:
-        # The first of two classes would only repeat the area of the second.
-        first, many = (1, "") if len(task.classes) == 2 else (0, ", mean over classes")
-        area = auc(task.probabilities[:, first:], labels[:, first:])
+        many = "" if len(task.classes) == 2 else ", mean over classes"
         scores = [
             Score("accuracy", "accuracy", accuracy, share),
-            Score("auc", f"AUC{many}", area, 0.5, reason),
+            Score("auc", f"AUC{many}", _area(task), 0.5, reason),
         ]
     if is_lopsided(task):
         if task.kind != "multilabel":
@@ -190,9 +233,8 @@ def _regression_scores(task: TaskPredictions, spec: Regression) -> TaskScores:
 
 
 def _survival_scores(task: TaskPredictions, spec: Survival) -> TaskScores:
-    risks = spec.risk(torch.from_numpy(task.probabilities)).numpy()
     only = spec.nothing_to_learn(torch.from_numpy(task.labels))
-    index = concordance(risks, task.labels)
+    index = _concordance(task)
     reason = f"{only} in the test set" if only else "no two images can be compared"
     score = Score("concordance", "concordance index", index, 0.5, reason)
     return TaskScores(len(task.labels), "the same risk", only, [score])

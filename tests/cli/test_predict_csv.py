@@ -190,6 +190,15 @@ class TestErrors:
         assert "has rows of 1 other images, such as" in message
         assert len(read(out)) == 1
 
+    def test_predictions_of_another_model(self, home: Path, tmp_path: Path) -> None:
+        out = tmp_path / "out.csv"
+        words = ("predict", home / "run", home / "digits.png", "--csv", out)
+        Outcome(*words)
+        text = out.read_text().replace("answer_majority", "answer_grade")
+        out.write_text(text)
+        assert "has predictions of a model with other tasks or classes" in refused(*words)
+        assert out.read_text() == text
+
     def test_a_folder_without_images(self, home: Path, tmp_path: Path) -> None:
         assert "no image in this folder" in refused("predict", home / "run", tmp_path)
 

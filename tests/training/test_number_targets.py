@@ -61,6 +61,20 @@ def test_numbers_are_trained_reported_and_predicted(tmp_path: Path) -> None:
     other = api.report(run, labels=tmp_path / "labels.csv")
     assert "mean absolute error" in other.read_text(encoding="utf-8")
 
+    cohort = api.evaluate_cohort(run, tmp_path / "labels.csv", out=tmp_path / "cohort")
+    assert {task: scores.images for task, scores in cohort.results.items()} == {
+        "age": 23,
+        "os": 24,
+        "slow": 24,
+    }
+    assert cohort.notes == [
+        "18 of 24 images were used to train or choose the model, such as 0.h5, so the scores are "
+        "too good"
+    ]
+    written = json.loads((tmp_path / "cohort/scores.json").read_text())["tasks"]
+    assert set(written["age"]["calibration"]) == {"slope", "intercept"}
+    assert written["slow"]["scores"]["concordance"]["low"] is not None
+
     found = api.predict_csv(
         run, [tmp_path / "labels.csv"], csv=tmp_path / "p.csv", labels=tmp_path / "labels.csv"
     )

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ips.patches import FileLayout
     from ips.pretraining.train import pretrain
     from ips.report import write_run_report as report
+    from ips.report.evaluation import CohortEvaluation, evaluate_cohort
     from ips.slides.coords import Resolution
     from ips.slides.features import FeatureExtractor
     from ips.slides.sharing import SlideState
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from ips.training import Data, Evaluation, evaluate
 
 __all__ = [
+    "CohortEvaluation",
     "Evaluation",
     "ExperimentResult",
     "ExplainedImage",
@@ -63,6 +65,7 @@ __all__ = [
     "bench_step",
     "check",
     "evaluate",
+    "evaluate_cohort",
     "experiment",
     "explain",
     "extract_features",
@@ -80,6 +83,7 @@ __all__ = [
 
 # Names from other packages; imported at first use, so that `import ips.api` is fast.
 _LAZY = {
+    "CohortEvaluation": "ips.report.evaluation.CohortEvaluation",
     "Evaluation": "ips.training.Evaluation",
     "ExperimentResult": "ips.experiments.ExperimentResult",
     "bench_memory": "ips.bench.memory.bench_memory",
@@ -87,6 +91,7 @@ _LAZY = {
     "bench_selection": "ips.bench.speed.bench_selection",
     "bench_step": "ips.bench.speed.bench_step",
     "evaluate": "ips.training.evaluate",
+    "evaluate_cohort": "ips.report.evaluation.evaluate_cohort",
     "find_tissue": "ips.slides.tissue.find_tissue",
     "pretrain": "ips.pretraining.train.pretrain",
     "report": "ips.report.write_run_report",

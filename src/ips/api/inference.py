@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +14,6 @@ from ips.locks import lock_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
 
     from ips.explain import Explanation
     from ips.predictor import Predictor
@@ -43,6 +42,8 @@ class ImagePrediction:
 
     def as_dict(self) -> dict[str, Any]:
         """The prediction as plain values for JSON, patches with the most attention first."""
+        from ips.predictions import PURPOSE
+
         explanation = self.explanation
         kept = zip(explanation.indices, explanation.coords, explanation.attention, strict=True)
         tasks: dict[str, dict[str, Any]] = {}
@@ -57,6 +58,7 @@ class ImagePrediction:
                     tasks[task]["right"] = self.truth[task] == answer
         return {
             "image": self.image,
+            "purpose": PURPOSE,
             "tasks": tasks,
             "patches": explanation.patches,
             "patch_size": explanation.extent,
@@ -91,13 +93,14 @@ def predict(
         on_error: callback that receives the error of an image that cannot be read; the other
             images are still predicted. By default the error is raised.
     """
+    from ips.cohort import predict_all
     from ips.inputs import find_images
 
     predictor = _load(run)
     names = find_images(images, predictor.config)
     truth = {} if labels is None else _truth(predictor, labels, names)
     with _figure_files(names, figures) as targets:
-        for name, found in _predict_all(predictor, names, targets, console):
+        for name, found in predict_all(predictor, names, figures=targets, console=console):
             with _errors_to(on_error):
                 if isinstance(found, IPSError):
                     raise found
@@ -143,6 +146,7 @@ def predict_csv(
         csv: the file.
         on_error: callback that receives the error of an image, in addition to its row.
     """
+    from ips.cohort import fill_table
     from ips.inputs import find_images
     from ips.prediction_file import PredictionFile
 
@@ -151,28 +155,11 @@ def predict_csv(
     truth = None if labels is None else _truth(predictor, labels, names)
     path.parent.mkdir(parents=True, exist_ok=True)
     table = PredictionFile(path, names, predictor.tasks, truth=truth)
-    failed = 0
     with _figure_files(names, figures) as targets:
-        keys = {name: _fingerprint(predictor, name) for name in names}
-        todo = {
-            name: key
-            for name, key in keys.items()
-            if not table.is_done(name, key) or (name in targets and not targets[name].is_file())
-        }
-        try:
-            for name, found in _predict_all(predictor, todo, targets, console):
-                if isinstance(found, IPSError):
-                    failed += 1
-                    table.add_error(name, found)
-                    if on_error is not None:
-                        on_error(found)
-                else:
-                    answers = predictor.answers(found)
-                    table.add(name, found, answers=answers, fingerprint=todo[name])
-                    found.source.close()
-        finally:  # also the rows before Ctrl-C
-            table.write()
-    return PredictionTable(path, len(names), len(names) - len(todo), failed, table.counts())
+        filled = fill_table(
+            table, predictor, names, figures=targets, console=console, on_error=on_error
+        )
+    return PredictionTable(path, len(names), filled.reused, filled.failed, table.counts())
 
 
 @dataclass(frozen=True)
@@ -223,6 +210,7 @@ def explain(
     Yields:
         The files of each image: overlay, gallery, patch classes, CSV, GeoJSON and TIFF.
     """
+    from ips.cohort import predict_with
     from ips.explain.export import ENDINGS, omissions, output_stems, write_explanation
     from ips.explain.map_coordinates import read_map_coordinates
     from ips.inputs import find_images
@@ -240,7 +228,8 @@ def explain(
         for name, stem in zip(names, stems, strict=True):
             with _errors_to(on_error):
                 on_map = read_map_coordinates(Path(name)) if map_coordinates else None
-                explanation = _predict_with_progress(predictor, name, console)
+                with progress_bar(console, transient=True) as bar:
+                    explanation = predict_with(predictor, name, bar)
                 with progress_bar(console, transient=True) as bar:
                     line = bar.add_task(Path(name).name, total=len(ENDINGS), note="files")
                     files = write_explanation(
@@ -300,78 +289,13 @@ def _load(run: AnyPath | Predictor) -> Predictor:
     return load(run) if isinstance(run, str | Path) else run
 
 
-def _predict_all(
-    predictor: Predictor,
-    names: Iterable[str],
-    figures: Mapping[str, Path],
-    console: Console | None,
-) -> Iterator[tuple[str, Explanation | IPSError]]:
-    """Predict images, and draw their figures; an image that cannot be read yields its error."""
-    from ips.explain.figures.attention import draw_attention
-    from ips.progress import advance, progress_bar
-
-    names = list(names)
-    with progress_bar(console, transient=True) as bar:
-        images = bar.add_task("images", total=len(names), note="", visible=len(names) > 1)
-        for name in names:
-            found: Explanation | IPSError
-            try:
-                found = _predict(predictor, name, bar)
-                if name in figures:
-                    draw_attention(figures[name], [found])
-            except IPSError as error:
-                found = error
-            yield name, found
-            if len(names) > 1:
-                advance(bar, images)
-
-
-def _predict_with_progress(
-    predictor: Predictor, image: str, console: Console | None
-) -> Explanation:
-    from ips.progress import progress_bar
-
-    with progress_bar(console, transient=True) as bar:
-        return _predict(predictor, image, bar)
-
-
-def _predict(predictor: Predictor, image: str, bar: Progress) -> Explanation:
-    """Predict an image, with a line in ``bar`` meanwhile."""
-    line = bar.add_task(Path(image).name, total=None, note="patches")
-    try:
-        return predictor.predict(
-            image, progress=lambda done, total: bar.update(line, completed=done, total=total)
-        )
-    except KeyboardInterrupt:
-        kept = predictor.partial_scores(image)
-        if kept is None:
-            raise
-        raise KeyboardInterrupt(
-            f"the scores so far are in {kept.parent}: run the same command again to continue"
-        ) from None
-    finally:
-        bar.remove_task(line)
-
-
 def _truth(
     predictor: Predictor, labels: AnyPath, names: Sequence[str]
 ) -> dict[str, dict[str, Answer]]:
-    """Correct answers of the images that have labels, by image and task."""
+    from ips.cohort import read_truth
     from ips.inputs import read_labels
 
-    truth: dict[str, dict[str, Answer]] = {}
-    for name, found in read_labels(labels, names, predictor.config).items():
-        answers = {task: predictor.label_name(task, label) for task, label in found.items()}
-        truth[name] = {task: answer for task, answer in answers.items() if answer is not None}
-    return truth
-
-
-def _fingerprint(predictor: Predictor, name: str) -> str:
-    """The fingerprint of an image; empty if the file cannot be found."""
-    try:
-        return predictor.fingerprint(Path(name))
-    except OSError:
-        return ""
+    return read_truth(predictor, read_labels(labels, names, predictor.config))
 
 
 @contextmanager

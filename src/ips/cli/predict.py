@@ -59,6 +59,7 @@ def predict(
                 on_error=errors.report,
             )
         print_message(_summary(table))
+        _print_purpose()
         errors.exit(table.images)
         return
     predictions: list[dict[str, Any]] = []
@@ -227,6 +228,12 @@ class _Errors:
             raise typer.Exit(1)
 
 
+def _print_purpose() -> None:
+    from ips.predictions import PURPOSE
+
+    print_message(PURPOSE)
+
+
 def _summary(table: api.PredictionTable) -> str:
     """What a CSV of predictions holds, in one line."""
     text = f"{table.path}: {table.images} images"
@@ -254,6 +261,7 @@ def _print_predictions(predictions: list[dict[str, Any]]) -> None:
         "top patch: x, y of its corner; attention: that of the top patch, in multiples of an even "
         "share (1 / number of patches)"
     )
+    _print_purpose()
 
 
 def _cell(

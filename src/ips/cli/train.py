@@ -10,14 +10,14 @@ from typer import Option
 
 from ips import api
 from ips.cli.allocator import keep_freed_memory
-from ips.cli.app import app, err, hints, print_message, print_table
+from ips.cli.app import app, err, fail, hints, print_message, print_table
 from ips.cli.options import Recipe, Resume, RunFolder, Scale, Settings
 from ips.errors import ConfigError
 
 if TYPE_CHECKING:
     from ips.api import Evaluation
     from ips.localisation import Localisation
-    from ips.task_scores import Score
+    from ips.task_scores import Score, TaskScores
     from ips.training.folds import FoldScores
 
 
@@ -66,9 +66,54 @@ def train(
 
 
 @app.command()
-def evaluate(run: RunFolder) -> None:
-    """Score a trained model on its held-out images."""
-    _print_scores(api.evaluate(run, console=err))
+def evaluate(
+    run: RunFolder,
+    data: Annotated[
+        Path | None,
+        Option(
+            metavar="CSV",
+            help="Table of other images with the label columns of the training, such as an "
+            "external cohort; the run's own test images by default",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        Option(
+            metavar="DIR",
+            help="Output folder for --data; RUN/evaluations/NAME of the table by default",
+        ),
+    ] = None,
+) -> None:
+    """Score a trained model on its held-out images, or on those of another table.
+
+    With --data, 95 % intervals come from a bootstrap over patients if the table has a column of
+    them, otherwise over images. Predictions, scores (JSON), ROC curves and calibration are written
+    to a folder, with a page to look at. An image that cannot be read is reported and left out; the
+    exit code is then 1. The same command continues after an interruption.
+    """
+    if data is None:
+        if out is not None:
+            raise ConfigError(f"--out {out} is for --data: the test images belong to the run")
+        _print_scores(api.evaluate(run, console=err))
+        return
+    from ips.predictions import PURPOSE
+
+    with hints():
+        found = api.evaluate_cohort(
+            run,
+            data,
+            out=out,
+            console=err,
+            on_error=lambda error: print_message(f"ips: {error}"),
+        )
+    _print_results(found.results)
+    for note in found.notes:
+        print_message(note)
+    print_message(f"intervals: bootstrap over {found.resampled}. {PURPOSE}")
+    print_message(f"{found.folder}: predictions.csv, scores.json, report.html")
+    if found.failed:
+        count = found.images + len(found.failed)
+        fail(f"{len(found.failed)} of {count} images could not be predicted")
 
 
 def _print_fold(name: str, number: int, count: int) -> None:
@@ -114,15 +159,19 @@ def _print_localisation(results: Mapping[str, Localisation]) -> None:
         print_message(text)
 
 
-def _print_scores(evaluation: Evaluation) -> None:
+def _print_results(results: Mapping[str, TaskScores]) -> None:
     rows = []
-    for task, result in evaluation.results.items():
+    for task, result in results.items():
         for number, score in enumerate(result.scores):
             rows.append(["" if number else task, score.name, *_cells(score)])
     print_table(["task", "metric", "test score", "95 % interval", "majority answer"], rows)
-    for task, result in evaluation.results.items():
+    for task, result in results.items():
         if result.verdict is not None:
             print_message(f"{task}: {result.verdict}")
+
+
+def _print_scores(evaluation: Evaluation) -> None:
+    _print_results(evaluation.results)
     if evaluation.localisation:
         _print_localisation(evaluation.localisation)
     print_message(f"{evaluation.run}: test.json, metrics.csv, model.safetensors, figures/")

@@ -215,7 +215,7 @@ def _find_columns(
     split_column = _check_columns(table, columns, keys, tasks)
     if group is not None:
         return split_column, named
-    return split_column, _group_column(table, [c for c in columns if c not in (path, *tasks)])
+    return split_column, group_column(table, [c for c in columns if c not in (path, *tasks)])
 
 
 def is_group_name(column: str) -> bool:
@@ -227,7 +227,7 @@ def is_group_name(column: str) -> bool:
     return _GROUPS.fullmatch(column) is not None
 
 
-def _group_column(table: Path, columns: Sequence[str]) -> str | None:
+def group_column(table: Path, columns: Sequence[str]) -> str | None:
     """The column with patients or other groups, by its name; None if there is none."""
     found = [column for column in columns if is_group_name(column)]
     if len(found) > 1:

@@ -1,4 +1,4 @@
-"""The paper's tables and figures, at its own scale and at that of a laptop, and two of our own.
+"""The paper's tables and figures, at its own scale and at that of a laptop, and some of our own.
 
 The rows of the tables are in ``rows/NAME-SCALE.txt``. At the scale of the paper they include its
 numbers: scores in per cent, VRAM and milliseconds on an A100. At the scale of a laptop, sizes
@@ -14,7 +14,7 @@ from importlib.resources import files
 from ips.errors import ConfigError
 from ips.experiments import stand_in
 from ips.experiments.arms import MICRO_BATCH, Arm, Experiment, Scale
-from ips.experiments.drawn_slides import prepare_drawn_slides
+from ips.experiments.drawn_slides import DOSE, prepare_drawn_slides
 
 
 def get_experiment(name: str) -> Experiment:
@@ -80,6 +80,10 @@ def _megapixel_mnist(scale: Scale, method: str, sizes: dict[str, str]) -> list[s
 
 def _gtsdb(scale: Scale, method: str, sizes: dict[str, str]) -> list[str]:
     return [] if method in ("cnn", "deepmil") else [f"select.keep={sizes['M']}"]
+
+
+def _slide_dose(scale: Scale, method: str, sizes: dict[str, str]) -> list[str]:
+    return [] if method == "deepmil" else [f"select.keep={sizes['M']}"]
 
 
 def _patch_size(scale: Scale, method: str, sizes: dict[str, str]) -> list[str]:
@@ -242,6 +246,14 @@ _ALL = (
         kind="lines",
         lines=("images", ("majority", "max", "top", "multi")),
         common=_FIXED_MNIST,
+    ),
+    Experiment(
+        "slide-dose",
+        "Area of abnormal nuclei (R²) and survival (concordance index) in synthetic slides",
+        {"laptop": "tissue-dose"},
+        partial(_read_rows, "slide-dose", _slide_dose),
+        seeds=3,
+        prepare={"laptop": partial(prepare_drawn_slides, sizes=DOSE)},
     ),
     Experiment(
         "gtsdb",

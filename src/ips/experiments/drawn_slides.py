@@ -68,7 +68,7 @@ class DrawnSlides:
 
 
 DOSE = DrawnSlides(
-    train=120, validation=40, test=60, side=2048, clusters=(0, 5), dose=True, epochs=6
+    train=80, validation=20, test=40, side=2048, clusters=(0, 5), dose=True, epochs=3
 )
 """Slides whose number and area of clusters decide a number and a time."""
 

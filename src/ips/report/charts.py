@@ -16,8 +16,10 @@ from matplotlib.ticker import MaxNLocator
 from ips.localisation import RATES, Localisation
 from ips.statistics import Bin, Floats
 
+COLOURS = 8
+"""Number of line colours in the style sheet."""
+
 _POINTS = 400  # a line with more points would look the same
-_COLOURS = 8  # number of line colours in the style sheet
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def froc_chart(results: Mapping[str, Localisation]) -> Chart:
     """The share of objects found against false positives per image, a line for every task."""
     x = np.log2(RATES)
     lines = [
-        Line(f"line c{i % _COLOURS}", x, np.array(result.sensitivity), task)
+        Line(f"line c{i % COLOURS}", x, np.array(result.sensitivity), task)
         for i, (task, result) in enumerate(results.items())
     ]
     means = [f"{task} {result.measures['froc'].value:.3f}" for task, result in results.items()]
@@ -143,7 +145,7 @@ def epoch_chart(epochs: Floats, curves: dict[str, Floats], *, name: str, unit: b
         x_ticks=x_ticks,
         y_ticks=ticks(low, high),
         lines=[
-            Line(f"line c{i % _COLOURS}", epochs, values, curve)
+            Line(f"line c{i % COLOURS}", epochs, values, curve)
             for i, (curve, values) in enumerate(curves.items())
         ],
         x_range=(first - around, last + around),

@@ -43,6 +43,9 @@ class ReportContent:
         patch_classes: names of the classes of patches; None without a patch-level head.
         data: name of the data; None for that of the config.
         localisation: by task, how well attention agrees with the objects; empty if unknown.
+        resampled: what intervals come from a bootstrap over, such as a number of patients; None if
+            they take the images as independent.
+        notes: sentences to read before the scores.
     """
 
     name: str
@@ -58,6 +61,8 @@ class ReportContent:
     patch_classes: Sequence[str] | None
     data: str | None = None
     localisation: Mapping[str, Localisation] = field(default_factory=dict)
+    resampled: str | None = None
+    notes: Sequence[str] = ()
 
 
 def write_page(path: Path, content: ReportContent) -> None:

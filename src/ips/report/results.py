@@ -12,16 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torchmetrics.functional.classification import (
-    binary_roc,
     multiclass_confusion_matrix,
     multilabel_confusion_matrix,
 )
 
-from ips.explain.colours import shortened
 from ips.predictions import TaskPredictions
-from ips.report.charts import DIAGONAL, Chart, Figure, Line
+from ips.report.charts import Figure
 from ips.report.numbers import number_figures
-from ips.statistics import Interval, auc, calibration, calibration_error, wilson
+from ips.report.quality import calibration_figure, roc_figure
+from ips.statistics import auc
 from ips.task_scores import TaskScores, task_scores
 
 Counts = npt.NDArray[np.int64]
@@ -60,7 +59,9 @@ def task_results(task: TaskPredictions) -> TaskResults:
     if not task.has_classes:
         figures = number_figures(task)
         return TaskResults(task.name, task.classes, task_scores(task), None, None, figures)
-    confusion, table, figures = None, None, [_reliability(task)]
+    curve = roc_figure(task)
+    figures = [calibration_figure(task)] if curve is None else [curve, calibration_figure(task)]
+    confusion, table = None, None
     if task.kind == "multilabel":
         table = _labels(task)
     else:
@@ -69,8 +70,6 @@ def task_results(task: TaskPredictions) -> TaskResults:
             confusion = counts.tolist()
         else:
             table = _confused_pairs(task, counts)
-        if len(task.classes) == 2:
-            figures.insert(0, _roc(task))
     return TaskResults(task.name, task.classes, task_scores(task), confusion, table, figures)
 
 
@@ -110,44 +109,3 @@ def _labels(task: TaskPredictions) -> Table:
 
 def _ratio(part: int, whole: int) -> str:
     return f"{part / whole:.3f}" if whole else "–"
-
-
-def _roc(task: TaskPredictions) -> Figure:
-    scores, labels = task.probabilities[:, 1], task.labels[:, 1]
-    area = auc(scores[:, None], labels[:, None])
-    if not area.defined:
-        return Figure("ROC curve", None, f"No ROC curve: {task.only_class} in the test set.")
-    rates = binary_roc(torch.from_numpy(scores), torch.from_numpy(labels).int())[:2]
-    curve = Line("line c0", *(rate.double().numpy() for rate in rates))
-    label, axes = f"ROC curve, area {area.value:.3f}", ("false positive rate", "true positive rate")
-    chart = Chart(label, *axes, lines=[DIAGONAL, curve])
-    found = task.predicted[:, 1]
-    parts = {
-        "AUC": area,
-        "sensitivity": wilson(int(found[labels].sum()), int(labels.sum())),
-        "specificity": wilson(int((~found[~labels]).sum()), int((~labels).sum())),
-    }
-    texts = [f"{name} {_with_interval(interval)}" for name, interval in parts.items()]
-    return Figure("ROC curve", chart, f"For {task.classes[1]}: {', '.join(texts)}")
-
-
-def _with_interval(i: Interval) -> str:
-    return f"{i.value:.3f} ({i.low:.3f} – {i.high:.3f})"
-
-
-def _reliability(task: TaskPredictions) -> Figure:
-    match task.kind:
-        case "multilabel":
-            p, correct = task.probabilities.ravel(), task.labels.ravel()
-            names = "predicted probability of a label", "fraction of true labels"
-        case "binary":
-            p, correct = task.probabilities[:, 1], task.labels[:, 1]
-            names = f"probability of {shortened(task.classes[1], 20)}", "fraction of images"
-        case _:
-            p, correct = task.probabilities.max(axis=1), task.correct
-            names = "probability of the predicted class", "fraction correct"
-    bins = calibration(p, correct)
-    error = calibration_error(bins)
-    label = f"Reliability diagram, calibration error {error:.3f}"
-    chart = Chart(label, *names, lines=[DIAGONAL], bins=bins)
-    return Figure("Calibration", chart, f"Expected calibration error {error:.3f}")

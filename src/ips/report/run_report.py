@@ -9,14 +9,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ips.errors import ConfigError
+from ips.cohort import Cohort, predict_cohort
+from ips.errors import ConfigError, DataError, listed
 from ips.localisation import Localisation
 from ips.patches import PatchSource
 from ips.predictions import TestPredictions, read_predictions, write_predictions
 from ips.predictor import Predictor, load
 from ips.progress import progress_bar
 from ips.report.examples import Picture, make_picture
-from ips.report.labelled import predict_labelled
 from ips.report.page import ReportContent, write_page
 from ips.training import RunFolder, build_data
 from ips.training import run as training
@@ -106,26 +106,58 @@ def _report_on_table(
     else:
         predictor, name = load(run), Path(run).resolve().name
         path = _checked(Path(out or Path(run) / f"report-{table.stem}.html"))
-    predictions, images = predict_labelled(predictor, table, console)
-    best, worst = predictions.best_and_worst(examples)
-    content = ReportContent(
+    cohort = predict_cohort(
+        predictor, table, csv=path.with_suffix(".csv"), split=_split(run), console=console
+    )
+    if cohort.failed:
+        raise DataError(
+            f"{next(iter(cohort.failed.values()))} ({len(cohort.failed)} images could not be "
+            "predicted: ips evaluate --data leaves such images out)"
+        )
+    write_page(path, cohort_content(predictor, name, table, cohort, examples, console))
+    return path
+
+
+def _split(run: str | Path | Predictor) -> Path | None:
+    return None if isinstance(run, Predictor) else RunFolder(Path(run)).split
+
+
+def cohort_content(
+    predictor: Predictor,
+    name: str,
+    table: Path,
+    cohort: Cohort,
+    examples: int,
+    console: Console | None,
+) -> ReportContent:
+    """What a report shows about images outside of a training."""
+    best, worst = cohort.predictions.best_and_worst(examples)
+    notes = list(cohort.notes)
+    if cohort.failed:
+        count = len(cohort.failed) + len(cohort.images)
+        names = listed([Path(image).name for image in cohort.failed])
+        notes.append(f"{len(cohort.failed)} of {count} images could not be predicted: {names}")
+    return ReportContent(
         name=name,
         config=predictor.config,
         model=predictor.net.describe(),
         parameters=sum(p.numel() for p in predictor.net.parameters()),
         train_images=None,
         log=Path(os.devnull),  # not about the training
-        predictions=predictions,
+        predictions=cohort.predictions,
         best=best,
         worst=worst,
         pictures=_pictures(
-            predictor, lambda number: predictor.open(images[number]), [*best, *worst], console
+            predictor,
+            lambda number: predictor.open(cohort.images[number]),
+            [*best, *worst],
+            console,
         ),
         patch_classes=predictor.patch_classes,
         data=table.name,
+        resampled=cohort.resampled,
+        notes=notes,
     )
-    write_page(path, content)
-    return path
 
 
 def _checked(path: Path) -> Path:

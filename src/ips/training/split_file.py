@@ -18,7 +18,7 @@ def record_split(path: Path, data: Data) -> None:
         return
     if not path.is_file():
         write_csv(path, _COLUMNS, data.table)
-    elif _read(path) != {name: split for name, _, split in data.table}:
+    elif _splits(path) != {name: split for name, _, split in data.table}:
         raise RunError(
             f"{path}: the table or its split has changed since the run was started: restore it, or "
             "give another --run"
@@ -29,7 +29,7 @@ def check_test_images(path: Path, data: Data) -> None:
     """Raise if the model of a run was trained on an image that is now a test image."""
     if not data.table or not path.is_file():
         return
-    before = _read(path)
+    before = _splits(path)
     known = [n for n, _, split in data.table if split == "test" and before.get(n, "test") != "test"]
     if known:
         raise RunError(
@@ -38,9 +38,15 @@ def check_test_images(path: Path, data: Data) -> None:
         )
 
 
-def _read(path: Path) -> dict[str, str]:
+def read_split(path: Path) -> list[tuple[str, str, str]]:
+    """Path, group (or "") and split of each row of the table of a run."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            return {row["path"]: row["split"] for row in csv.DictReader(file, strict=True)}
+            rows = csv.DictReader(file, strict=True)
+            return [(row["path"], row["group"], row["split"]) for row in rows]
     except (OSError, KeyError, UnicodeDecodeError, csv.Error) as error:
         raise RunError(f"{path}: damaged: restore it, or train the run again") from error
+
+
+def _splits(path: Path) -> dict[str, str]:
+    return {name: split for name, _, split in read_split(path)}

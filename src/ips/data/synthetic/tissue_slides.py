@@ -31,8 +31,8 @@ from ips.annotations import polygon_feature, write_geojson
 from ips.data.output import locks_output
 from ips.data.seeded import seeded_generator
 from ips.data.split import stratified_split
-from ips.data.synthetic.folder import Row, write_folder
 from ips.data.synthetic import tissue_dose
+from ips.data.synthetic.folder import Row, write_folder
 from ips.data.synthetic.tissue_dose import Dose, draw_dose
 from ips.data.synthetic.tissue_drawing import CLUSTERS, TissueSlide
 from ips.data.synthetic.tissue_parts import TILE, Cluster
@@ -67,8 +67,8 @@ def write_tissue_slides(
 ) -> None:
     """Draw slides, half of them with abnormal nuclei; call it again after an interruption.
 
-    A slide depends on ``side``, ``seed``, ``clusters``, ``dose`` and its number only. Memory holds only one
-    tile and the second pyramid level, a sixteenth of the pixels.
+    A slide depends on ``side``, ``seed``, ``clusters``, ``dose`` and its number only. Memory holds
+    only one tile and the second pyramid level, a sixteenth of the pixels.
 
     Args:
         folder: output folder.
