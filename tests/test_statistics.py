@@ -13,6 +13,7 @@ from torchmetrics.functional.classification import binary_calibration_error
 from ips.statistics import (
     Bools,
     Floats,
+    Integers,
     auc,
     balanced_accuracy,
     bootstrap,
@@ -216,8 +217,8 @@ def test_calibration_error_is_that_of_torchmetrics(count: int) -> None:
 class TestBootstrapOverGroups:
     VALUES = np.random.default_rng(1).random(40)
 
-    def score(self, rows: Floats) -> float:
-        return float(self.VALUES[np.asarray(rows) % 40].mean())
+    def score(self, rows: Integers) -> float:
+        return float(self.VALUES[rows % 40].mean())
 
     def test_copies_of_an_image_in_one_group_tell_nothing_new(self) -> None:
         alone = bootstrap(self.score, np.arange(40))

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ips.config import METHODS, Config
+from ips.config import METHODS, Config, label_columns
 from ips.errors import ConfigError
 from ips.experiments import EXPERIMENTS, Plan, get_experiment
 from ips.experiments.arms import Scale
+from ips.experiments.drawn_slides import DOSE
 from ips.experiments.efficiency import without_downloads
 from ips.patches import PatchSource
 from ips.training import build_data, build_model, resolve
@@ -27,6 +28,12 @@ def test_every_arm_has_a_valid_config_and_its_own_folder(name: str) -> None:
         configs = [whole.config(arm, 3) for arm in arms]
         assert all(config.train.seed == 3 for config in configs)
         assert [config.method for config in configs] == [arm.method for arm in arms]
+
+
+def test_the_dose_is_learned_from_the_columns_that_are_written() -> None:
+    whole = Plan(EXPERIMENTS["slide-dose"], "laptop", seeds=1, folder=Path("x"))
+    for arm in whole.arms():
+        assert tuple(label_columns(whole.config(arm, 0).tasks)) == DOSE.labels
 
 
 def test_the_tables_compare_every_method() -> None:
