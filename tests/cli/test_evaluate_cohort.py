@@ -102,9 +102,9 @@ def test_without_patients_images_are_resampled(home: Path, table: Path) -> None:
 
 class TestErrors:
     def test_classes_that_the_model_does_not_know(self, home: Path, table: Path) -> None:
-        table.write_text(table.read_text().replace("1.png,1,", "1.png,benign,"))
+        table.write_text(table.read_text().replace("1.png,1,", "1.png,11,"))
         message = refused("evaluate", home / "run", "--data", table)
-        assert "label 'benign' of task 'majority' is not one of its 10 classes" in message
+        assert "label '11' of task 'majority' is not one of its 10 classes" in message
         assert "line 3" in message
 
     def test_a_patient_is_missing(self, home: Path, table: Path) -> None:

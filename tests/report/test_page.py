@@ -143,7 +143,8 @@ def explanation(
 def test_the_page_shows_the_results_of_every_kind_of_task(kind: str, tmp_path: Path) -> None:
     write_page(tmp_path / "report.html", content(tmp_path, config(kind=KINDS[kind])))
     text = read_page(tmp_path / "report.html").text
-    assert ("ROC curve" in text) == (kind in ("binary", "two classes"))
+    assert "ROC curve" in text
+    assert ("ROC curve of each class" in text) == (kind not in ("binary", "two classes"))
     assert ("Confusion matrix" in text) == (kind != "multilabel")
     assert ("false positives" in text) == (kind == "multilabel")
     for word in (
