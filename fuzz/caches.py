@@ -113,8 +113,8 @@ def _read_folder(path: Path) -> Reading:
     drawn: list[int] = []
     write_folder(
         *(path.parent, "slides"),
-        task="tumor",
-        rows=[(PurePosixPath("slides/a.tif"), "0", "train")],
+        labels={"tumor": lambda number: 0},
+        rows=[(PurePosixPath("slides/a.tif"), "train")],
         subfolders=["slides"],
         settings=_SETTINGS,
         draw=drawn.append,
