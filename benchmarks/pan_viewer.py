@@ -146,6 +146,7 @@ def pan(servers: dict[str, Server], sides: dict[str, int], count: int) -> dict[s
 
 def serve_slide(run: Path, slide: Path) -> None:
     """Serve the viewer with random attention: the prediction itself is not measured here."""
+    from ips.explain.spread import Spread
     from ips.images import open_image
     from ips.predictor import load
     from ips.viewer import Library, serve
@@ -163,6 +164,8 @@ def serve_slide(run: Path, slide: Path) -> None:
         offset=(0, 0),
         kept=np.zeros((1, 2), np.int64),
         attention=np.ones((2, 1), np.float32),
+        ratios=np.ones((2, 1), np.float32),
+        spreads=[Spread(cells**2, 0.5, 1.0)] * 2,
         classes=None,
     )
     library = Library(predictor, run, [slide])

@@ -94,3 +94,9 @@ def test_words() -> None:
     assert str(spread(np.full(48, 1 / 48))) == (
         "attention is nearly uniform, highest of 48 patches: 2.08 %, 1.0 x an even share"
     )
+
+
+def test_attention_of_almost_nothing_does_not_overflow() -> None:
+    found = spread(np.array([1.0, 5e-324, 1e-310]))
+    assert (found.patches, found.highest) == (3, 1.0)
+    assert found.entropy == pytest.approx(0)

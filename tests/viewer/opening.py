@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from ips.predictor import Predictor
 from ips.viewer import Library, create_app
+from ips.viewer.library import Queue
 
 Served = tuple[FastAPI, dict[str, dict[str, Any]]]
 
@@ -27,7 +28,8 @@ def opened(
 
 
 def settled(images: Library) -> dict[str, dict[str, Any]]:
-    """The rows of the list by name, after all predictions have finished."""
+    """The rows of the list by name, after all images are predicted."""
+    images.set_queue(Queue(all=True))
     with images._changed:
         done = images._changed.wait_for(
             lambda: all(e.state in ("ready", "failed") for e in images.entries.values()), 60

@@ -53,6 +53,8 @@ words = st.one_of(
                 "patches",
                 "static",
                 "colour-maps",
+                "queue",
+                "thumbnails",
             ),
             *("..", ".", "", "~", "etc", "passwd", "secret.txt", "a.png", "viewer.js", "%2e%2e"),
             *("0", "1", "-1", "2", "1e9", "0x1", "٣", "9" * 30, "\x00", "\\..\\", "//", "viridis"),
@@ -62,7 +64,7 @@ words = st.one_of(
 )
 paths = st.lists(words, max_size=7).map("/".join)
 queries = st.dictionaries(
-    st.sampled_from(["task", "min_rank", "colour_map", "since", "x"]),
+    st.sampled_from(["task", "min_rank", "colour_map", "scale", "smooth", "since", "all", "x"]),
     st.one_of(st.integers().map(str), st.floats().map(str), st.text(max_size=20)),
     max_size=4,
 ).map(lambda pairs: "&".join(f"{k}={quote(v)}" for k, v in pairs.items()))

@@ -22,6 +22,7 @@ from ips.explain import Explanation
 from ips.predictor import Predictor, load
 from ips.training.folder import save_model
 from ips.viewer import Library, find_images, renderer
+from ips.viewer.library import Queue
 from tests.viewer.asking import ask
 from tests.viewer.opening import Served, opened, settled
 from tests.viewer.viewer_files import picture
@@ -173,12 +174,98 @@ def test_the_image_on_the_page_goes_first(
 
     monkeypatch.setattr(Predictor, "predict", slow)
     with opened(predictor, run, paths) as (images, app):
+        images.set_queue(Queue(all=True))
         images.start()
         assert begun.wait(30)
         third = images.rows()[1][2]["id"]
         assert ask(app, f"api/images/{third}").json["answer"] is None
         assert {row["state"] for row in settled(images).values()} == {"ready"}
     assert order == ["a", "c", "a", "b"]
+
+
+def wait_for(images: Library, condition: Callable[[], bool]) -> None:
+    with images._changed:
+        assert images._changed.wait_for(condition, 30)
+
+
+def test_only_the_image_on_the_page_is_predicted_until_all_are_asked_for(
+    predictor: Predictor, run: Path, tmp_path: Path
+) -> None:
+    paths = small_pictures(tmp_path, "abc")
+    with opened(predictor, run, paths) as (images, app):
+        a, b, c = images.entries.values()
+        images.start()
+        ask(app, f"api/images/{b.id}")
+        wait_for(images, lambda: b.state == "ready" and not images.status()["busy"])
+        assert (a.state, c.state) == ("waiting", "waiting")
+        assert ask(app, "api/images").json["queue"] == {
+            "all": False,
+            "paused": False,
+            "busy": False,
+        }
+        assert ask(app, "api/queue?all=true").json == {"all": True, "paused": False, "busy": True}
+        wait_for(images, lambda: a.state == c.state == "ready")
+        assert not ask(app, "api/images").json["queue"]["busy"]
+        assert ask(app, "api/queue?all=maybe").status == 400
+
+
+def test_a_pause_interrupts_the_prediction_and_what_follows_resumes_it(
+    predictor: Predictor, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = small_pictures(tmp_path, "ab")
+    predict, order, begun = Predictor.predict, list[str](), threading.Event()
+
+    def slow(
+        self: Predictor,
+        image: Path,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+        **options: Any,
+    ) -> Explanation:
+        order.append(image.stem)
+        assert progress is not None
+        if order == ["a"]:
+            begun.set()
+            while True:  # until it is paused
+                progress(1, 2)
+        return predict(self, image, progress=progress, **options)
+
+    monkeypatch.setattr(Predictor, "predict", slow)
+    with opened(predictor, run, paths) as (images, app):
+        a, b = images.entries.values()
+        images.start()
+        ask(app, f"api/images/{a.id}")
+        assert begun.wait(30)
+        ask(app, "api/queue?paused=true&all=true")
+        wait_for(images, lambda: a.state == "waiting")
+        ask(app, f"api/images/{b.id}")  # not while it is paused
+        assert images.status() == {"all": True, "paused": True, "busy": False}
+        assert order == ["a"]
+        ask(app, "api/queue?all=true")
+        wait_for(images, lambda: a.state == b.state == "ready")
+    assert order == ["a", "b", "a"]
+
+
+def test_true_labels_are_listed_and_compared_with_predictions(
+    predictor: Predictor, run: Path, tmp_path: Path
+) -> None:
+    paths = small_pictures(tmp_path, "abc")
+    predicted = [predictor.answers(predictor.predict(path)) for path in paths]
+    shape, marks = predicted[0]["shape"], predicted[0]["marks"]
+    other = next(name for name in ("ring", "bar") if name != shape)
+    truth: dict[str, dict[str, Any]] = {
+        str(paths[0]): {"shape": shape, "marks": marks},
+        str(paths[1]): {"shape": other if predicted[1]["shape"] == shape else shape, "marks": []},
+    }
+    with opened(predictor, run, paths, truth=truth) as (images, app):
+        assert ask(app, "api/run").json["labelled"]
+        images.start()
+        a, b, c = settled(images).values()
+    assert a["truths"] == [[shape], marks]
+    assert [row["correct"] for row in a["predictions"]] == [True, True]
+    assert [row["correct"] for row in b["predictions"]] == [False, predicted[1]["marks"] == []]
+    assert c["truths"] == [None, None]
+    assert [row["correct"] for row in c["predictions"]] == [None, None]
 
 
 def test_a_failed_prediction_does_not_stop_the_others(

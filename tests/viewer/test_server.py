@@ -58,6 +58,11 @@ def test_the_details_match_the_prediction(
     assert np.allclose(answer["attention"][0], prediction.task_attention["shape"], atol=1e-5)
     assert np.allclose(answer["attention"][2], prediction.attention, atol=1e-5)
     assert len(answer["classes"]) == 6
+    mean, found = prediction.mean_attention, prediction.spread
+    assert np.allclose(answer["ratios"][2], mean[prediction.indices] * found.patches, rtol=1e-4)
+    assert answer["spreads"][2] == {"text": str(found), "uniform": found.uniform}
+    assert answer["scales"][2][-1] == pytest.approx(found.ratio, rel=1e-4)
+    assert answer["scales"][2] == sorted(answer["scales"][2])
     drawn = ask(app, f"api/images/{rows['b.tif']['id']}/annotations").json
     assert drawn[0]["lines"][0][0] == [50, 60]
     assert drawn[0]["name"] == "here"
@@ -117,6 +122,14 @@ def test_attention_is_drawn_where_it_is_high(
     assert not np.array_equal(tasks[0], magma)
 
 
+def test_thumbnails_show_the_image(served: Served) -> None:
+    app, rows = served
+    thumbnail = ask(app, f"thumbnails/{rows['a.png']['id']}")
+    assert thumbnail.headers["content-type"] == "image/jpeg"
+    assert pixels(thumbnail).shape[:2] == (183, 256)
+    assert ask(app, f"thumbnails/{rows['d.png']['id']}").status == 422
+
+
 def test_patches_show_the_image_at_their_position(served: Served) -> None:
     app, rows = served
     details = ask(app, f"api/images/{rows['a.png']['id']}").json
@@ -148,6 +161,10 @@ def test_patches_show_the_image_at_their_position(served: Served) -> None:
         ("attention/{}/0/0/0?task=0&min_rank=2", 400),
         ("attention/{}/0/0/0?task=0&colour_map=../../etc/passwd", 400),
         ("attention/{}/0/0/0?task=0&more=" + "x" * 600, 414),
+        ("attention/{}/0/0/0?task=0&scale=x", 400),
+        ("attention/{}/0/0/0?task=0&smooth=x", 400),
+        ("thumbnails/unknown", 404),
+        ("api/queue?paused=x", 400),
         ("patches/{}/-1", 404),
         ("colour-maps/none", 400),
         ("static/../server.py", 404),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image as PILImage
 
 from ips.explain.maps import percentiles
+from ips.explain.spread import Spread
 from ips.images import ArrayImage, Image, open_image
 from ips.viewer import answers, tiles
 from ips.viewer.answers import Answer
@@ -116,7 +117,7 @@ def test_a_thumbnail_shows_the_patch() -> None:
     small = decoded(tiles.render_patch(ArrayImage(pixels), 30, 70, 50))[..., 0]
     assert np.array_equal(small, pixels[70:120, 30:80])
     large = decoded(tiles.render_patch(ArrayImage(pixels), 30, 70, 300))
-    assert large.shape == (tiles.THUMBNAIL, tiles.THUMBNAIL, 4)
+    assert large.shape == (tiles.PATCH, tiles.PATCH, 4)
 
 
 @given(
@@ -132,7 +133,7 @@ def test_attention_is_drawn_at_its_cells(
     attention = rng.random((2, 9, 11)).astype(np.float32)
     attention[:, rng.random((9, 11)) < 0.2] = np.nan
     attention[:, 3, 4] = 0
-    drawn = AttentionTiles(attention, cell, offset)
+    drawn = AttentionTiles(attention, cell, offset, patches=[80, 80])
     at = Tile(corner[0] * TILE, corner[1] * TILE, 1)
     values = drawn.ranks(1, at)
     ranks = percentiles(attention[1].astype(np.float64))
@@ -151,7 +152,7 @@ def test_zooming_out_takes_the_maximum_and_ignores_nan() -> None:
     attention = np.arange(1, 33 * 32 + 1, dtype=np.float32).reshape(1, 33, 32)
     attention[0, 10:12, 10:12] = np.nan
     attention[0, 4, 4] = np.nan
-    drawn = AttentionTiles(attention, 10.0, (0, 0))
+    drawn = AttentionTiles(attention, 10.0, (0, 0), patches=[100])
     fine = drawn.ranks(0, Tile(0, 0, 10))  # a pixel is a cell
     coarse = drawn.ranks(0, Tile(0, 0, 20))
     assert np.isnan(coarse[5, 5])
@@ -168,7 +169,7 @@ def test_a_single_high_patch_is_visible_at_every_zoom(
 ) -> None:
     attention = np.ones((1, 40, 40), np.float32)
     attention[0][place] = 2
-    drawn = AttentionTiles(attention, cell, (0, 0))
+    drawn = AttentionTiles(attention, cell, (0, 0), patches=[1600])
     d, size = 2**zoom, int(40 * cell)
     corners = range(0, size + 1, TILE * d)
     shown = [drawn.ranks(0, Tile(x, y, d)) >= 0.95 for y in corners for x in corners]
@@ -177,7 +178,7 @@ def test_a_single_high_patch_is_visible_at_every_zoom(
 
 @pytest.mark.parametrize(("zoom_out", "width"), [(1, 95), (2, 48)])
 def test_cells_end_with_the_image(zoom_out: int, width: int) -> None:
-    drawn = AttentionTiles(np.ones((1, 10, 10), np.float32), 10.0, (0, 0))
+    drawn = AttentionTiles(np.ones((1, 10, 10), np.float32), 10.0, (0, 0), patches=[100])
     tile = decoded(drawn.render(Tile(0, 0, zoom_out), MapStyle(task=0), size=(95, 60)))
     rows, columns = np.nonzero(tile[..., 3])
     assert (columns.max() + 1, rows.max() + 1) == (width, 60 // zoom_out)
@@ -185,7 +186,7 @@ def test_cells_end_with_the_image(zoom_out: int, width: int) -> None:
 
 def test_low_ranks_are_transparent() -> None:
     attention = np.arange(1, 101, dtype=np.float32).reshape(1, 10, 10)
-    drawn = AttentionTiles(attention, 10.0, (0, 0))
+    drawn = AttentionTiles(attention, 10.0, (0, 0), patches=[100])
     every = decoded(drawn.render(Tile(0, 0, 1), MapStyle(task=0), size=(1000, 1000)))
     top = decoded(drawn.render(Tile(0, 0, 1), MapStyle(task=0, min_rank=0.9), size=(1000, 1000)))
     assert (every[..., 3] > 0).sum() == 100 * 100
@@ -202,6 +203,61 @@ def test_low_ranks_are_transparent() -> None:
     assert not nothing[..., 3].any()
 
 
+@given(x=st.floats(-20, 120), y=st.floats(-20, 120), seed=st.integers(0, 20))
+def test_a_smooth_map_interpolates_between_centres(x: float, y: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    attention = rng.random((1, 10, 10)).astype(np.float32)
+    attention[0, rng.random((10, 10)) < 0.3] = np.nan
+    drawn = AttentionTiles(attention, 10.0, (0, 0), patches=[100])
+    tile = Tile(round(x), round(y), 1)
+    plain, smooth = drawn.ranks(0, tile), drawn.ranks(0, tile, smooth=True)
+    assert np.array_equal(np.isnan(plain), np.isnan(smooth))  # it shows no other places
+    ranks = drawn.ranks(0, Tile(0, 0, 10))[:10, :10]
+    px = tile.left + 0.5
+    py = tile.top + 0.5
+    total, weight = 0.0, 0.0
+    for row in range(10):
+        for column in range(10):
+            near = max(0, 1 - abs(py / 10 - row - 0.5)) * max(0, 1 - abs(px / 10 - column - 0.5))
+            if near and not np.isnan(ranks[row, column]):
+                total, weight = total + near * ranks[row, column], weight + near
+    if not np.isnan(smooth[0, 0]):
+        assert smooth[0, 0] == pytest.approx(total / weight, abs=1e-5)
+
+
+def test_the_absolute_scale_is_the_same_for_all_images() -> None:
+    flat, peaked = np.full((1, 10, 10), 0.01, np.float32), np.full((1, 10, 10), 0.005, np.float32)
+    flat[0, 0, 0], peaked[0, 0, 0] = 0.011, 0.505  # 1.1 and 50.5 times an even share
+    size, tile = (100, 100), Tile(0, 0, 1)
+    pictures = {}
+    for scale in ("rank", "share"):
+        for name, attention in {"flat": flat, "peaked": peaked}.items():
+            drawn = AttentionTiles(attention, 10.0, (0, 0), patches=[100])
+            style = MapStyle(task=0, scale=scale)
+            pictures[scale, name] = decoded(drawn.render(tile, style, size=size))[5, 5]
+            ratios = drawn.ratios(0, [0.0, 1.0])
+            assert ratios == pytest.approx(100 * attention[0].ravel()[[1, 0]])
+    colours = decoded(tiles.render_colour_map("viridis"))[0]
+    assert np.array_equal(pictures["rank", "flat"], pictures["rank", "peaked"])
+    assert np.array_equal(pictures["share", "flat"], colours[round(255 * np.log10(1.1) / 2)])
+    assert np.array_equal(pictures["share", "peaked"], colours[round(255 * np.log10(50.5) / 2)])
+
+
+def test_a_thumbnail_is_small_and_skipped_for_too_many_pixels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pixels = picture(700, 500)
+    tifffile.imwrite(tmp_path / "a.tif", pixels, tile=(128, 128))
+    image = open_image(tmp_path / "a.tif")
+    data = tiles.render_thumbnail(image)
+    assert data is not None
+    shown = decoded(data)
+    assert shown.shape[:2] == (183, 256)
+    assert abs(float(shown[..., 0].mean()) - float(pixels.mean())) < 3
+    monkeypatch.setattr(tiles, "_MAX_THUMBNAIL_PIXELS", 700 * 500 - 1)
+    assert tiles.render_thumbnail(image) is None
+
+
 # Answers
 
 ANSWER = Answer(
@@ -213,6 +269,8 @@ ANSWER = Answer(
     offset=(3, -4),
     kept=np.array([[0, 50], [50, 0]]),
     attention=np.full((3, 2), 0.5, np.float32),
+    ratios=np.array([[1, 2], [3, 4], [2, 3]], np.float32),
+    spreads=[Spread(4, 0.5, 1.2), Spread(3, 0.4, 1.0), Spread(4, 0.45, 1.1)],
     classes=np.array([1, 0]),
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -254,6 +254,7 @@ def view(
     images: Sequence[AnyPath],
     *,
     annotations: AnyPath | None = None,
+    labels: AnyPath | None = None,
     port: int = 0,
     on_ready: Callable[[str], None] = print,
 ) -> None:
@@ -264,6 +265,8 @@ def view(
         images: image files, or folders of images.
         annotations: GeoJSON or ASAP XML file, or folder of files named like the images; by default
             files beside the images.
+        labels: CSV with the true labels of images; by default the table that the model was trained
+            on, if it names some of them.
         port: port of the page; 0 picks a free one.
         on_ready: callback that receives the address of the page; printed by default.
     """
@@ -279,7 +282,9 @@ def view(
             "named like the images"
         )
     folder = Path(run) if isinstance(run, str | Path) else None
-    library = Library(_load(run), folder, paths, annotations=outlines)
+    predictor = _load(run)
+    truth = _known_truth(predictor, labels, list(map(str, paths)))
+    library = Library(predictor, folder, paths, annotations=outlines, truth=truth)
     serve(library, port=port, on_ready=on_ready)
 
 
@@ -296,6 +301,20 @@ def _truth(
     from ips.inputs import read_labels
 
     return read_truth(predictor, read_labels(labels, names, predictor.config))
+
+
+def _known_truth(
+    predictor: Predictor, labels: AnyPath | None, names: Sequence[str]
+) -> dict[str, dict[str, Answer]]:
+    """Correct answers from ``labels``, or else from the table of the training, if it has some."""
+    from ips.config import TableConfig
+
+    if labels is not None:
+        return _truth(predictor, labels, names)
+    if isinstance(data := predictor.config.data, TableConfig):
+        with suppress(DataError):  # other images, or a table that is gone
+            return _truth(predictor, data.csv, names)
+    return {}
 
 
 @contextmanager

@@ -185,13 +185,22 @@ def view(
             "images; by default those beside the images",
         ),
     ] = None,
+    labels: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="CSV with the true labels of the images; by default the table that the model was "
+            "trained on",
+        ),
+    ] = None,
     port: Annotated[int, Option(min=0, max=65535, help="Port of the page; 0 picks a free one")] = 0,
     browser: Annotated[bool, Option(help="Open the page in a browser")] = True,
 ) -> None:
     """Explore images in the browser, with predictions and attention of a trained model.
 
-    The page can be reached only from this machine, and only by its full address. Images are
-    processed in the background; the results are kept in the run folder.
+    The page can be reached only from this machine, and only by its full address. An image is
+    predicted when it is opened on the page, or all are with its button "Predict all"; the results
+    are kept in the run folder.
     """
     import torch
 
@@ -204,7 +213,7 @@ def view(
             webbrowser.open(address)
 
     try:
-        api.view(run, images, annotations=annotations, port=port, on_ready=on_ready)
+        api.view(run, images, annotations=annotations, labels=labels, port=port, on_ready=on_ready)
     except KeyboardInterrupt:
         print_message("stopped")
 

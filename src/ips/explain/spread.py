@@ -82,7 +82,7 @@ def spread(attention: npt.NDArray[np.floating]) -> Spread:
     """
     positive = attention[attention > 0].astype(np.float64)  # (n,) without nan
     p = positive / positive.sum()
-    return Spread(len(p), float(np.max(p, initial=0.0)), float(np.sum(p * np.log(1 / p))))
+    return Spread(len(p), float(np.max(p, initial=0.0)), float(np.sum(p * -np.log(p))))
 
 
 def times(ratio: float) -> str:

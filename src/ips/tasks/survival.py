@@ -46,6 +46,12 @@ class Survival(Task):
     def risk(self, columns: Tensor) -> Tensor:
         """The risk ``(...)`` that the columns ``(..., C)`` of predictions mean."""
 
+    def risk_group(self, risk: float) -> str | None:
+        """A risk in words, compared with the training images; None if theirs is unknown."""
+        if self.threshold is None:
+            return None
+        return "high risk" if risk > self.threshold else "low risk"
+
     def targets(self, labels: Tensor) -> Tensor:
         """Times and events of B images, ``(B, 2)``; nan for an image without a label."""
         return labels.double()

@@ -5,7 +5,8 @@
     tiles.py        render tiles of an image and of its attention at any zoom
     images.py       find image files and their annotations, open each image only once
     answers.py      predictions as the page shows them, cached on disk
-    library.py      the list of images, predicted in the background
+    texts.py        predictions and true labels in words
+    library.py      the list of images, predicted in the background when asked for
     renderer.py     everything that the page shows of one image
     server.py       serve the page on this machine
     static/         HTML, CSS and JavaScript of the page

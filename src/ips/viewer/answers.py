@@ -5,7 +5,7 @@ Letters: N patches of an image, K kept, T tasks, C classes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -17,13 +17,14 @@ from safetensors.numpy import save as to_bytes
 from torch import Tensor
 
 from ips.explain import Explanation, attention_map
+from ips.explain.spread import Spread, spread
 from ips.files import atomic_write
 from ips.predictor import Predictor
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 
-_VERSION = 3
+_VERSION = 4
 _MAX_CELLS = 2**20  # of an attention map
 
 # Errors of reading an answer: the file is missing or damaged.
@@ -44,6 +45,9 @@ class Answer:
         offset: x, y of the maps' top-left corner.
         kept: ``(K, 2)`` top-left corners of the kept patches, most important first.
         attention: ``(T + 1, K)`` attention of the kept patches; each row sums to 1.
+        ratios: ``(T + 1, K)`` their share of the attention to all patches, as a multiple of an
+            even share.
+        spreads: how evenly the attention is spread over all patches, per task and for the mean.
         classes: ``(K,)`` classes of the kept patches, None without a patch-level head.
     """
 
@@ -55,6 +59,8 @@ class Answer:
     offset: tuple[int, int]
     kept: Integers
     attention: Floats
+    ratios: Floats
+    spreads: list[Spread]
     classes: Integers | None
 
     @classmethod
@@ -63,6 +69,8 @@ class Answer:
         rows = [*explanation.all_attention.values(), explanation.mean_attention]
         maps = [attention_map(explanation.source, row, max_cells=_MAX_CELLS) for row in rows]
         kept = [_array(attention) for attention in explanation.task_attention.values()]
+        spreads, indices = [spread(row) for row in rows], explanation.indices.cpu().numpy()
+        ratios = [row[indices] * s.patches for row, s in zip(rows, spreads, strict=True)]
         scores, extent = explanation.patch_scores, explanation.extent
         assert extent is not None  # the patches of an image have one
         return cls(
@@ -74,11 +82,14 @@ class Answer:
             offset=maps[0].offset,
             kept=explanation.coords,
             attention=np.stack([*kept, np.mean(kept, axis=0)]),
+            ratios=np.stack(ratios).astype(np.float32),
+            spreads=spreads,
             classes=None if scores is None else scores.argmax(axis=1),
         )
 
     def save(self, path: Path) -> None:
         arrays = {"maps": self.maps, "attention": self.attention, "kept": self.kept}
+        arrays |= {"ratios": self.ratios, "spreads": np.array([astuple(s) for s in self.spreads])}
         arrays |= {f"probabilities.{i}": row for i, row in enumerate(self.probabilities)}
         if self.classes is not None:
             arrays["classes"] = self.classes
@@ -108,6 +119,8 @@ class Answer:
                 offset=(int(metadata["left"]), int(metadata["top"])),
                 kept=_stored(file, "kept"),
                 attention=_stored(file, "attention"),
+                ratios=_stored(file, "ratios"),
+                spreads=[Spread(int(n), *row) for n, *row in _stored(file, "spreads").tolist()],
                 classes=_stored(file, "classes") if "classes" in list(file.keys()) else None,
             )
         answer._check_shapes()
@@ -116,7 +129,8 @@ class Answer:
     def _check_shapes(self) -> None:
         K, rows = len(self.kept), len(self.probabilities) + 1
         shapes = [self.kept.shape, self.attention.shape, self.maps.shape[:1], (self.maps.ndim,)]
-        expected: list[tuple[int, ...]] = [(K, 2), (rows, K), (rows,), (3,)]
+        shapes += [self.ratios.shape, (len(self.spreads),)]
+        expected: list[tuple[int, ...]] = [(K, 2), (rows, K), (rows,), (3,), (rows, K), (rows,)]
         if self.classes is not None:
             shapes.append(self.classes.shape)
             expected.append((K,))

@@ -1,7 +1,7 @@
 """The list of images and their predictions.
 
-A thread predicts the images one after the other. The image on the page goes first; a prediction
-that is interrupted for it resumes later.
+A thread predicts the image on the page, and the other images only if it is asked to. A prediction
+that is interrupted for another image, or paused, resumes later.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ import secrets
 import tempfile
 import threading
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
+from pydantic import BaseModel
 
 from ips.errors import ImageError, IPSError, because
+from ips.prediction_file import Truth
 from ips.predictor import Predictor
 from ips.viewer.answers import UNREADABLE, Answer, Floats, cache_name, load_probabilities
 from ips.viewer.images import SharedImages, display_names
+from ips.viewer.texts import answer_names, describe_predictions
 from ips.viewer.tiles import AttentionTiles
 
 State = Literal["waiting", "running", "ready", "failed"]
@@ -38,7 +40,8 @@ class Entry:
         done: number of patches scored so far.
         total: number of patches, 0 until it is known.
         message: why the prediction failed.
-        predictions: names of the predicted classes per task, and the probability if it is one.
+        truths: names of the true classes per task, None where the label is unknown.
+        predictions: what is predicted per task, see `describe_predictions`.
         version: version of the library at the last change of this entry.
     """
 
@@ -49,8 +52,21 @@ class Entry:
     done: int = 0
     total: int = 0
     message: str | None = None
+    truths: list[list[str] | None] = field(default_factory=list)
     predictions: list[dict[str, Any]] | None = None
     version: int = 1
+
+
+class Queue(BaseModel, frozen=True):
+    """What the thread is asked to predict.
+
+    Attributes:
+        all: all images, not only the one on the page.
+        paused: none, for the time being.
+    """
+
+    all: bool = False
+    paused: bool = False
 
 
 class _Preempted(Exception):  # noqa: N818  not an error: another image goes first
@@ -66,6 +82,7 @@ class Library:
             read-only or None.
         paths: image files.
         annotations: annotation file, or folder of files named like the images.
+        truth: correct answers by path and task, where they are known.
     """
 
     def __init__(
@@ -75,15 +92,22 @@ class Library:
         paths: list[Path],
         *,
         annotations: Path | None = None,
+        truth: Truth | None = None,
     ) -> None:
         self.predictor, self.annotations = predictor, annotations
         self.name = type(predictor.net).__name__ if run is None else run.absolute().name
         self.images = SharedImages(white=predictor.config.patches.white)
         names = zip(paths, display_names(paths), strict=True)
-        entries = (Entry(secrets.token_urlsafe(9), path, name) for path, name in names)
+        entries = [Entry(secrets.token_urlsafe(9), path, name) for path, name in names]
         self.entries = {entry.id: entry for entry in entries}
+        self._truth = truth or {}
+        for entry in entries:
+            found = self._truth.get(str(entry.path), {})
+            entry.truths = [answer_names(found.get(task)) for task in predictor.net.tasks]
         self._folder, self._temporary = _writable(None if run is None else run / "viewer")
         self._wanted: Entry | None = None
+        self._queue = Queue()
+        self._cache_read = False
         self._stopping = False
         self._version = 1
         self._changed = threading.Condition()
@@ -115,6 +139,24 @@ class Library:
             ]
             return self._version, rows
 
+    @property
+    def labelled(self) -> bool:
+        """Whether the true label of an image is known."""
+        return any(self._truth.values())
+
+    def status(self) -> dict[str, bool]:
+        """The queue, and whether the thread is busy, so that entries may change."""
+        with self._changed:
+            running = any(entry.state == "running" for entry in self.entries.values())
+            busy = running or not self._cache_read or self._candidate() is not None
+            return self._queue.model_dump() | {"busy": busy}
+
+    def set_queue(self, queue: Queue) -> None:
+        """Change which images are predicted."""
+        with self._changed:
+            self._queue = queue
+            self._changed.notify_all()
+
     def predict_next(self, entry: Entry) -> None:
         """Predict this image next."""
         with self._changed:
@@ -133,20 +175,6 @@ class Library:
                 self._update(entry, state="waiting", done=0)
                 return None
 
-    def _predictions(self, probabilities: list[Floats]) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = []
-        tensors = map(torch.from_numpy, probabilities)
-        for task, p in zip(self.predictor.net.tasks, tensors, strict=True):
-            predicted = self.predictor.answer(task, p)
-            if isinstance(predicted, str):
-                probability = self.predictor.class_probabilities(task, p)[predicted]
-                rows.append({"names": [predicted], "probability": probability})
-            elif isinstance(predicted, list):
-                rows.append({"names": predicted, "probability": None})
-            else:
-                rows.append({"names": [f"{predicted:.4g}"], "probability": None})
-        return rows
-
     def _cache_file(self, entry: Entry) -> Path:
         try:
             return self._folder / cache_name(self.predictor, entry.path)
@@ -161,8 +189,8 @@ class Library:
             if self._stopping:
                 return
             with suppress(Exception):  # a missing or damaged file is predicted again
-                predictions = self._predictions(load_probabilities(self._cache_file(entry)))
-                self._update(entry, state="ready", predictions=predictions)
+                self._set_ready(entry, load_probabilities(self._cache_file(entry)))
+        self._cache_read = True
         while (current := self._next()) is not None:
             try:
                 self._predict(current)
@@ -179,13 +207,20 @@ class Library:
         """Wait for the next image to predict; None when it is time to stop."""
         with self._changed:
             while not self._stopping:
-                waiting = [e for e in self.entries.values() if e.state == "waiting"]
-                if waiting:
-                    entry = self._wanted if self._wanted in waiting else waiting[0]
+                if (entry := self._candidate()) is not None:
                     self._update(entry, state="running")
                     return entry
                 self._changed.wait()
         return None
+
+    def _candidate(self) -> Entry | None:
+        """The next image to predict, None if there is none at present."""
+        if self._queue.paused:
+            return None
+        waiting = [entry for entry in self.entries.values() if entry.state == "waiting"]
+        if self._wanted in waiting:
+            return self._wanted
+        return waiting[0] if waiting and self._queue.all else None
 
     def _predict(self, entry: Entry) -> None:
         path = self._cache_file(entry)  # before reading: the file may change meanwhile
@@ -198,13 +233,17 @@ class Library:
                 self._update(entry, done=done)
             wanted = self._wanted
             other = wanted is not None and wanted is not entry and wanted.state == "waiting"
-            if done < entry.total and (self._stopping or other):
+            if done < entry.total and (self._stopping or self._queue.paused or other):
                 raise _Preempted
 
         explanation = self.predictor.predict(entry.path, source=source, progress=progress)
         answer = Answer.from_explanation(explanation)
         answer.save(path)
-        predictions = self._predictions(answer.probabilities)
+        self._set_ready(entry, answer.probabilities)
+
+    def _set_ready(self, entry: Entry, probabilities: list[Floats]) -> None:
+        truth = self._truth.get(str(entry.path), {})
+        predictions = describe_predictions(self.predictor, probabilities, truth)
         self._update(entry, state="ready", done=entry.total, predictions=predictions)
 
     def _update(self, entry: Entry, **values: Any) -> None:
@@ -218,7 +257,8 @@ class Library:
 
 def _load(path: Path) -> tuple[Answer, AttentionTiles]:
     answer = Answer.load(path)
-    return answer, AttentionTiles(answer.maps, answer.cell, answer.offset)
+    patches = [spread.patches for spread in answer.spreads]
+    return answer, AttentionTiles(answer.maps, answer.cell, answer.offset, patches=patches)
 
 
 def _writable(folder: Path | None) -> tuple[Path, tempfile.TemporaryDirectory[str] | None]:

@@ -17,7 +17,16 @@ from ips.images.tile_cache import TileCache
 from ips.viewer.answers import Answer
 from ips.viewer.images import annotation_shapes, find_annotations
 from ips.viewer.library import Entry, Library
-from ips.viewer.tiles import MapStyle, find_tile, max_zoom, render_patch, render_tile
+from ips.viewer.tiles import (
+    TICKS,
+    AttentionTiles,
+    MapStyle,
+    find_tile,
+    max_zoom,
+    render_patch,
+    render_thumbnail,
+    render_tile,
+)
 
 _CACHE_BYTES = 48 * 2**20  # memory limit for encoded tiles
 _MAX_KEPT = 500  # maximum number of patches per image that are outlined and listed
@@ -34,6 +43,7 @@ class Renderer:
         self.library = library
         self._current: Image | None = None
         self._cache = TileCache(limit=_CACHE_BYTES)
+        self._thumbnails = threading.Lock()  # one at a time: each may decode a whole image
         self._workers = threading.Semaphore(min(4, os.cpu_count() or 1))  # limits memory
 
     def tile(self, entry: Entry, zoom: int, column: int, row: int) -> bytes | None:
@@ -69,6 +79,13 @@ class Renderer:
             (entry.id, modified, rank), lambda: render_patch(image, x, y, answer.extent)
         )
 
+    def thumbnail(self, entry: Entry) -> bytes | None:
+        """A small picture of an image as JPEG, None if it would take too long."""
+        with self._thumbnails:
+            image, modified = self.library.images.open(entry.path)
+            key = (entry.id, modified, "thumbnail")
+            return self._cached(key, lambda: render_thumbnail(image) or b"") or None
+
     def details(self, entry: Entry) -> dict[str, Any]:
         """Everything the page needs to show an image, or the reason why it cannot be shown."""
         try:
@@ -76,7 +93,7 @@ class Renderer:
         except IPSError as error:
             return {"id": entry.id, "name": entry.name, "error": str(error)}
         width, height = image.dimensions
-        answer, _ = self.library.answer(entry) or (None, None)
+        answer = self.library.answer(entry)
         return {
             "id": entry.id,
             "name": entry.name,
@@ -87,7 +104,7 @@ class Renderer:
             "bounds": list(image.bounds),
             "mpp": None if image.mpp is None else image.mpp[0],
             "annotated": find_annotations(entry.path, self.library.annotations) is not None,
-            "answer": None if answer is None else self._describe(entry, answer),
+            "answer": None if answer is None else self._describe(entry, *answer),
         }
 
     def annotations(self, entry: Entry) -> list[dict[str, Any]]:
@@ -107,7 +124,7 @@ class Renderer:
 
         return self._cache.get(key, encode).tobytes()
 
-    def _describe(self, entry: Entry, answer: Answer) -> dict[str, Any]:
+    def _describe(self, entry: Entry, answer: Answer, maps: AttentionTiles) -> dict[str, Any]:
         """Convert an answer to JSON values, with class names."""
         predictor = self.library.predictor
         pairs = zip(predictor.net.tasks, answer.probabilities, strict=True)
@@ -122,5 +139,8 @@ class Renderer:
             "count": len(answer.kept),
             "kept": answer.kept[:_MAX_KEPT].tolist(),
             "attention": answer.attention[:, :_MAX_KEPT].tolist(),
+            "ratios": answer.ratios[:, :_MAX_KEPT].tolist(),
             "classes": None if classes is None else classes[:_MAX_KEPT].tolist(),
+            "scales": [maps.ratios(i, TICKS).tolist() for i in range(len(answer.maps))],
+            "spreads": [{"text": str(s), "uniform": s.uniform} for s in answer.spreads],
         }

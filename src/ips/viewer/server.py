@@ -28,9 +28,9 @@ from xstatic.pkg import leaflet
 
 from ips.errors import ConfigError, IPSError
 from ips.viewer.connection import Connection
-from ips.viewer.library import Entry, Library
+from ips.viewer.library import Entry, Library, Queue
 from ips.viewer.renderer import Renderer
-from ips.viewer.tiles import COLOUR_MAPS, ColourMap, MapStyle, render_colour_map
+from ips.viewer.tiles import COLOUR_MAPS, SHARE_RANGE, ColourMap, MapStyle, render_colour_map
 
 HOST = "127.0.0.1"
 _HOST_HEADER = re.compile(rb"(127\.0\.0\.1|localhost)(:[0-9]{1,5})?")
@@ -86,13 +86,20 @@ def create_app(library: Library, *, token: str) -> FastAPI:
     @app.get("/api/run")
     async def run() -> Response:
         tasks, classes = list(library.predictor.net.tasks), library.predictor.patch_classes
-        info = {"tasks": tasks, "classes": classes, "colour_maps": COLOUR_MAPS}
-        return _json(info | {"run": library.name})
+        info = {"tasks": tasks, "classes": classes, "labelled": library.labelled}
+        looks = {"colour_maps": COLOUR_MAPS, "share_range": SHARE_RANGE}
+        return _json({"run": library.name, **info, **looks})
 
     @app.get("/api/images")
     async def images(since: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Response:
+        queue = library.status()  # before the rows: the page stops asking when nothing is busy
         version, rows = library.rows(since)
-        return _json({"version": version, "images": rows})
+        return _json({"version": version, "images": rows, "queue": queue})
+
+    @app.get("/api/queue")
+    async def queue(asked: Annotated[Queue, Query()]) -> Response:
+        library.set_queue(asked)
+        return _json(library.status())
 
     @app.get("/api/images/{image_id}")
     def image(entry: _Entry) -> Response:
@@ -112,6 +119,10 @@ def create_app(library: Library, *, token: str) -> FastAPI:
         entry: _Entry, zoom: int, column: int, row: int, style: Annotated[MapStyle, Query()]
     ) -> Response:
         return _picture(renderer.attention_tile(entry, zoom, column, row, style))
+
+    @app.get("/thumbnails/{image_id}")
+    def thumbnail(entry: _Entry) -> Response:
+        return _picture(renderer.thumbnail(entry))
 
     @app.get("/patches/{image_id}/{rank}")
     def patch(entry: _Entry, rank: int) -> Response:

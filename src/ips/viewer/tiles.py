@@ -6,6 +6,7 @@ resolution; at zoom 0 the whole image fits into one tile.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
@@ -21,14 +22,20 @@ from pydantic import BaseModel, Field
 from ips.explain.maps import percentiles
 from ips.images import Image, read_at
 from ips.images.colour import as_rgb, to_channels
+from ips.patches.thumbnail import shrink_image
 
 Pixels = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
 TILE = 256
-THUMBNAIL = 112
+PATCH = 160  # largest side of the picture of a patch
+THUMBNAIL = 256  # largest side of the picture of an image
 ColourMap = Literal["viridis", "magma", "turbo", "cividis"]
 COLOUR_MAPS: tuple[ColourMap, ...] = get_args(ColourMap)
+
+#: Multiples of an even share with the first and the last colour.
+SHARE_RANGE = 1.0, 100.0
+TICKS = 0.0, 0.25, 0.5, 0.75, 1.0  # ranks with a number below the colours
 
 # A level with nearly the right resolution is not resampled: over a tile it is off by half a pixel.
 _NEAR = 0.002
@@ -36,6 +43,9 @@ _NEAR = 0.002
 # Largest side of the region read for a tile. If the file has no level that is coarse enough, a tile
 # is assembled from four tiles of the next zoom: memory is bounded, time grows with the area.
 _MAX_REGION = 4096
+
+# Pixels that may be read, and of a PNG or JPEG decoded at once, for a picture in the list.
+_MAX_THUMBNAIL_PIXELS = 2**26
 
 
 @dataclass(frozen=True)
@@ -58,11 +68,16 @@ class MapStyle(BaseModel, frozen=True):
     Attributes:
         task: index of the map; the number of tasks stands for their mean.
         colour_map: name of the colours.
+        scale: colours show ranks within the image, or attention as a multiple of an even share on
+            a logarithmic scale, which is the same for all images.
+        smooth: interpolate between the centres of cells.
         min_rank: cells of a lower rank are transparent.
     """
 
     task: int = Field(ge=0)
     colour_map: ColourMap = "viridis"
+    scale: Literal["rank", "share"] = "rank"
+    smooth: bool = False
     min_rank: float = Field(default=0.0, ge=0, le=1, allow_inf_nan=False)
 
 
@@ -94,9 +109,18 @@ def render_tile(image: Image, tile: Tile) -> bytes:
 
 def render_patch(image: Image, x: int, y: int, extent: int) -> bytes:
     """A patch as a small PNG, never enlarged."""
-    side = min(extent, THUMBNAIL)
+    side = min(extent, PATCH)
     pixels = read_at(image, (x, y), downsample=extent / side, size=(side, side))
     return _encode(_to_pil(pixels), "PNG")
+
+
+def render_thumbnail(image: Image) -> bytes | None:
+    """The scanned region of an image as a small JPEG; None if too many pixels would be read."""
+    width, height = image.bounds[2:]
+    level = image.get_best_level_for_downsample(max(width, height, THUMBNAIL) / THUMBNAIL)
+    if width * height / image.level_downsamples[level] ** 2 > _MAX_THUMBNAIL_PIXELS:
+        return None
+    return _encode(_to_pil(shrink_image(image, THUMBNAIL).pixels), "JPEG")
 
 
 def render_colour_map(colour_map: ColourMap) -> bytes:
@@ -105,50 +129,86 @@ def render_colour_map(colour_map: ColourMap) -> bytes:
 
 
 class AttentionTiles:
-    """Tiles of attention maps, as ranks.
+    """Tiles of attention maps, as ranks or as multiples of an even share.
 
-    A softmax over many patches is close to zero for nearly all of them, so the tiles show the rank
-    of a cell: 0 for the lowest attention, 1 for the highest. Zooming out takes the maximum of the
+    A softmax over many patches is close to zero for nearly all of them. The rank of a cell is
+    therefore 0 for the lowest attention and 1 for the highest. Zooming out takes the maximum of the
     merged cells, so a single patch of high attention is visible at every zoom.
 
     Args:
         maps: ``(R, rows, columns)`` attention; cells that are NaN or 0 are transparent.
         cell: side of a cell in full-resolution pixels.
         offset: x, y of the top-left corner.
+        patches: number of patches with any attention, for each map.
     """
 
-    def __init__(self, maps: Floats, cell: float, offset: tuple[int, int]) -> None:
+    def __init__(
+        self, maps: Floats, cell: float, offset: tuple[int, int], *, patches: Sequence[int]
+    ) -> None:
         ranks = [np.where(m > 0, percentiles(m), np.nan) for m in maps.astype(np.float64)]
         self._levels = [np.stack(ranks).astype(np.float32)]
         while max(self._levels[-1].shape[1:]) > 1:
             self._levels.append(_max_pool(self._levels[-1]))
         self._cell, self._offset = cell, offset
+        pairs = zip(maps, patches, strict=True)
+        self._ratios = [np.sort(m[m > 0]) * n for m, n in pairs]  # from rank 0 to rank 1
 
-    def ranks(self, index: int, tile: Tile) -> Floats:
+    def ratios(self, index: int, ranks: npt.ArrayLike) -> Floats:
+        """Attention at these ranks of one map, as multiples of an even share."""
+        ordered = self._ratios[index]
+        places = np.asarray(ranks) * (len(ordered) - 1)
+        found: Floats = ordered[np.rint(places).astype(np.int64)]
+        return found
+
+    def ranks(self, index: int, tile: Tile, *, smooth: bool = False) -> Floats:
         """Ranks ``(TILE, TILE)`` of one map in a tile; NaN where nothing is drawn."""
         # The finest cells that are at least as large as a pixel, so that none is skipped.
         level = min(max(0, ceil(log2(tile.downsample / self._cell))), len(self._levels) - 1)
         cells, side = self._levels[level][index], self._cell * 2**level
         centres = (np.arange(TILE) + 0.5) * tile.downsample
-        columns = np.floor((tile.left + centres - self._offset[0]) / side).astype(np.int64)
-        rows = np.floor((tile.top + centres - self._offset[1]) / side).astype(np.int64)
-        out = np.full((TILE, TILE), np.nan, dtype=np.float32)
-        inside_y = (rows >= 0) & (rows < cells.shape[0])
-        inside_x = (columns >= 0) & (columns < cells.shape[1])
-        out[np.ix_(inside_y, inside_x)] = cells[np.ix_(rows[inside_y], columns[inside_x])]
-        return out
+        x = (tile.left + centres - self._offset[0]) / side  # (TILE,) in cells
+        y = (tile.top + centres - self._offset[1]) / side
+        drawn = _cells_at(cells, np.floor(y), np.floor(x))
+        return np.where(np.isnan(drawn), np.nan, _interpolated(cells, y, x)) if smooth else drawn
 
     def render(self, tile: Tile, style: MapStyle, *, size: tuple[int, int]) -> bytes:
         """A tile of one map as PNG; cells end with the image, which has this size."""
-        ranks = self.ranks(style.task, tile)
+        ranks = self.ranks(style.task, tile, smooth=style.smooth)
         visible = ranks >= style.min_rank  # False for NaN
         columns, rows = tile.inside(size)
         visible[:, columns:] = visible[rows:] = False
+        shown = ranks[visible]
+        if style.scale == "share":
+            low, high = np.log(SHARE_RANGE)
+            logarithms = np.log(self.ratios(style.task, shown))
+            shown = np.clip((logarithms - low) / (high - low), 0, 1)
         out = np.zeros((TILE, TILE, 4), dtype=np.uint8)
-        out[visible] = _colour_table(style.colour_map)[
-            np.rint(ranks[visible] * 255).astype(np.uint8)
-        ]
+        out[visible] = _colour_table(style.colour_map)[np.rint(shown * 255).astype(np.uint8)]
         return _encode(PILImage.fromarray(out), "PNG")
+
+
+def _cells_at(cells: Floats, rows: Floats, columns: Floats) -> Floats:
+    """Values ``(h, w)`` of the cells in these rows ``(h,)`` and columns ``(w,)``, NaN outside."""
+    out = np.full((len(rows), len(columns)), np.nan, dtype=np.float32)
+    inside_y = (rows >= 0) & (rows < cells.shape[0])
+    inside_x = (columns >= 0) & (columns < cells.shape[1])
+    places = np.ix_(rows[inside_y].astype(np.int64), columns[inside_x].astype(np.int64))
+    out[np.ix_(inside_y, inside_x)] = cells[places]
+    return out
+
+
+def _interpolated(cells: Floats, y: Floats, x: Floats) -> Floats:
+    """Bilinear interpolation ``(h, w)`` between the centres of cells; NaN cells have no weight."""
+    total, weight = np.zeros((2, len(y), len(x)))
+    top, left = np.floor(y - 0.5), np.floor(x - 0.5)
+    down, right = y - 0.5 - top, x - 0.5 - left
+    for rows, row_weights in ((top, 1 - down), (top + 1, down)):
+        for columns, column_weights in ((left, 1 - right), (left + 1, right)):
+            values = _cells_at(cells, rows, columns)
+            share = np.where(np.isnan(values), 0, np.outer(row_weights, column_weights))
+            total += share * np.nan_to_num(values)
+            weight += share
+    return (total / np.maximum(weight, 1e-9)).astype(np.float32)
 
 
 def _max_pool(cells: Floats) -> Floats:
