@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import tifffile
@@ -13,8 +15,12 @@ from ips.predictor import Predictor, load
 from ips.training import build_model
 from ips.training.folder import save_model
 from ips.viewer import find_images
+from tests.viewer.browsing import CHROMIUM, ready, served_by_command
 from tests.viewer.opening import Served, opened, settled
 from tests.viewer.viewer_files import CONFIG, NASTY, picture
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 
 @pytest.fixture(scope="session")
@@ -64,3 +70,39 @@ def served(predictor: Predictor, run: Path, images: Path) -> Iterator[Served]:
     with opened(predictor, run, find_images([images])) as (all_of_them, app):
         all_of_them.start()
         yield app, settled(all_of_them)
+
+
+@pytest.fixture(scope="module")
+def address(run: Path, images: Path) -> Iterator[str]:
+    """Address of the page, served by the command."""
+    with served_by_command(run, images) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    # Not for the whole session: while it runs, no other test can run an event loop.
+    sync_api = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium here")
+    with sync_api.sync_playwright() as playwright:
+        options = ["--no-sandbox"] if os.geteuid() == 0 else []
+        with playwright.chromium.launch(executable_path=CHROMIUM, args=options) as browser:
+            yield browser
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    """The page with the first image predicted; the console must stay empty."""
+    with browser.new_context(
+        viewport={"width": 1280, "height": 720}, reduced_motion="reduce"
+    ) as context:
+        page = context.new_page()
+        messages: list[str] = []
+        page.on("console", lambda message: messages.append(message.text))
+        page.on("pageerror", lambda error: messages.append(str(error)))
+        page.on("dialog", lambda dialog: messages.append(dialog.message))
+        page.goto(address)
+        ready(page)
+        yield page
+        assert messages == []

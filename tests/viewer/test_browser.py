@@ -2,132 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-from PIL import Image
 
+from tests.viewer.browsing import changed, choose, data, drawn, ready, show_top, until
 from tests.viewer.viewer_files import NASTY
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Route
+    from playwright.sync_api import Page, Route
 
 sync_api = pytest.importorskip("playwright.sync_api")
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
-if CHROMIUM is None:
-    pytest.skip("there is no Chromium here", allow_module_level=True)
-
-Pixels = npt.NDArray[np.int_]
-
-COMMAND = "from ips.cli import main; main()"
-
-
-@pytest.fixture(scope="module")
-def address(run: Path, images: Path) -> Iterator[str]:
-    """Address of the page, served by the command until Ctrl-C."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, "view", str(run), str(images), "--no-browser"],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    with process:
-        assert process.stderr is not None
-        found = re.search(r"http://127\.0\.0\.1:\d+/\S+/", process.stderr.readline())
-        assert found is not None
-        yield found[0]
-        process.send_signal(signal.SIGINT)
-        process.stderr.read()
-        assert process.wait(30) == 0
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_api.sync_playwright() as playwright:
-        options = ["--no-sandbox"] if os.geteuid() == 0 else []
-        with playwright.chromium.launch(executable_path=CHROMIUM, args=options) as browser:
-            yield browser
-
-
-@pytest.fixture
-def page(browser: Browser, address: str) -> Iterator[Page]:
-    """The page with the first image predicted; the console must stay empty."""
-    with browser.new_context(
-        viewport={"width": 1280, "height": 720}, reduced_motion="reduce"
-    ) as context:
-        page = context.new_page()
-        messages: list[str] = []
-        page.on("console", lambda message: messages.append(message.text))
-        page.on("pageerror", lambda error: messages.append(str(error)))
-        page.on("dialog", lambda dialog: messages.append(dialog.message))
-        page.goto(address)
-        ready(page)
-        yield page
-        assert messages == []
-
-
-def ready(page: Page) -> None:
-    """Wait until the image is predicted and all its tiles are loaded."""
-    page.wait_for_selector("#gallery li", timeout=30_000)
-    page.wait_for_function(
-        """() => {
-          const tiles = [...document.querySelectorAll("img.leaflet-tile")];
-          const layers = document.querySelectorAll(".leaflet-tile-pane > .leaflet-layer");
-          return layers.length === 2 && tiles.length > 1 && tiles.every(
-            ({ complete, naturalWidth, style }) =>
-              complete && naturalWidth === 256 && ["", "1"].includes(style.opacity)
-          );
-        }"""
-    )
-
-
-def drawn(page: Page) -> Pixels:
-    """The pixels of the map once they are stable: tiles are painted some time after loading."""
-    shot = b""
-    for _ in range(50):
-        ready(page)
-        before, shot = shot, page.locator("#map").screenshot(animations="disabled")
-        if shot == before:
-            return np.asarray(Image.open(BytesIO(shot)).convert("RGB")).astype(int)
-    raise AssertionError("the map keeps changing")
-
-
-def changed(a: Pixels, b: Pixels) -> int:
-    """Number of pixels that differ visibly; scaled tiles are not identical to the bit."""
-    return int((np.abs(a - b).max(axis=2) > 8).sum())
-
-
-def data(page: Page, name: str) -> float:
-    return float(page.get_attribute("#map", f"data-{name}") or "nan")
-
-
-def until(page: Page, what: str) -> None:
-    page.wait_for_function(f"() => document.getElementById('map').dataset.{what}")
-
-
-def choose(page: Page, number: int) -> None:
-    """Open an image, and wait until it has replaced the previous one."""
-    item = page.locator("#images li").nth(number)
-    item.click()
-    sync_api.expect(page).to_have_title(f"{item.locator('.name').inner_text()} – ips view")
-
-
-def show_top(page: Page, stop: int, min_rank: float) -> None:
-    """Move the slider "Show top", and wait for its tiles."""
-    page.locator("#top").fill(str(stop))
-    until(page, f"attention?.includes('min_rank={min_rank:.3f}&')")
 
 
 def test_the_page_opens_with_tiles_and_predictions(page: Page) -> None:
@@ -143,7 +30,7 @@ def test_the_page_opens_with_tiles_and_predictions(page: Page) -> None:
 def test_zoom_and_pan_move_the_map(page: Page) -> None:
     zoom, x = data(page, "zoom"), data(page, "x")
     before = drawn(page)
-    page.click(".leaflet-control-zoom-in")
+    page.click("#zoom-in")
     until(page, f"zoom > {zoom + 0.9}")
     assert np.abs(drawn(page) - before).mean() > 1
     page.mouse.move(700, 400)
@@ -252,7 +139,7 @@ def test_a_slide_has_a_scale_and_its_annotations(page: Page) -> None:
     choose(page, 1)
     ready(page)
     assert re.fullmatch(r"(20|50) µm", page.inner_text("#scale"))
-    page.wait_for_selector("#annotations-label:not([hidden])")
+    assert page.is_enabled("#annotations")
     page.mouse.move(1200, 700)
     with_them = drawn(page)
     page.uncheck("#annotations")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -80,11 +81,12 @@ class Renderer:
         )
 
     def thumbnail(self, entry: Entry) -> bytes | None:
-        """A small picture of an image as JPEG, None if it would take too long."""
-        with self._thumbnails:
+        """A small picture of an image as JPEG, None if it takes too long or is damaged."""
+        with self._thumbnails, suppress(IPSError):
             image, modified = self.library.images.open(entry.path)
             key = (entry.id, modified, "thumbnail")
             return self._cached(key, lambda: render_thumbnail(image) or b"") or None
+        return None
 
     def details(self, entry: Entry) -> dict[str, Any]:
         """Everything the page needs to show an image, or the reason why it cannot be shown."""

@@ -122,7 +122,8 @@ def create_app(library: Library, *, token: str) -> FastAPI:
 
     @app.get("/thumbnails/{image_id}")
     def thumbnail(entry: _Entry) -> Response:
-        return _picture(renderer.thumbnail(entry))
+        data = renderer.thumbnail(entry)
+        return Response(status_code=204) if data is None else _picture(data)
 
     @app.get("/patches/{image_id}/{rank}")
     def patch(entry: _Entry, rank: int) -> Response:

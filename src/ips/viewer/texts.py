@@ -24,9 +24,9 @@ def describe_predictions(
 ) -> list[dict[str, Any]]:
     """What is predicted in each task.
 
-    A prediction has ``names``, see `answer_names`, the ``probability`` of a single class, a
-    ``note`` on the risk of a survival task, and ``correct``, which is None if the label is unknown,
-    and for numbers, which are neither right nor wrong.
+    A prediction has ``names``, see `answer_names`, whether it is a ``number``, the ``probability``
+    of a single class, a ``note`` on the risk of a survival task, and ``correct``, which is None if
+    the label is unknown, and for numbers, which are neither right nor wrong.
     """
     rows: list[dict[str, Any]] = []
     for name, values in zip(predictor.net.tasks, probabilities, strict=True):
@@ -39,6 +39,6 @@ def describe_predictions(
             correct = predicted == truth[name] if name in truth else None
         elif isinstance(task, Survival) and isinstance(predicted, float):
             note = task.risk_group(predicted)
-        names = answer_names(predicted)
-        rows.append({"names": names, "probability": probability, "correct": correct, "note": note})
+        row = {"names": answer_names(predicted), "number": isinstance(predicted, float)}
+        rows.append({**row, "probability": probability, "correct": correct, "note": note})
     return rows

@@ -1,6 +1,8 @@
 // The prediction of the current image, and its attention.
 
-import { $, element, formatNumber, formatPercent, hasSeveralTasks, page, reducedMotion, run } from "./page.js";
+import {
+  $, element, formatNumber, formatPercent, formatRatio, hasSeveralTasks, images, page, reducedMotion, run,
+} from "./page.js";
 
 const MAX_CLASSES = 12; // listed at first
 const MAX_PATCHES = 60; // in the gallery
@@ -21,52 +23,76 @@ export function showAnswer() {
   const all = answer && answer.tissue ? "patches with tissue" : "patches";
   const kept = answer ? `\n${formatNumber(answer.count)} of ${formatNumber(answer.patches)} ${all} kept` : "";
   $("facts").textContent = size + kept;
-  $("annotations-label").hidden = !details.annotated;
   $("task-section").hidden = !hasSeveralTasks();
   showProbabilities();
+  showScale();
   showAttention();
   showPatches();
 }
 
-function probabilityBar(name, value, isPredicted) {
+function probabilityBar(name, value, { isPredicted, isTrue }) {
   const label = element("span", "name", name);
   label.title = name;
   const fill = element("div", "fill");
   fill.style.width = `${100 * value}%`;
   const track = element("span", "track", fill);
-  return element("li", isPredicted ? "predicted" : "", label, track, element("span", "value", value.toFixed(2)));
+  const truth = element("span", "truth", isTrue ? "true" : "");
+  return element("li", isPredicted ? "predicted" : "", label, track, element("span", "value", value.toFixed(2)), truth);
 }
 
-function summaryRow(task, { names, probability }) {
-  const predicted = element("span", "predicted", names.join(" ") || "none");
-  const value = element("span", "value", probability?.toFixed(2) ?? "");
-  return element("li", "", element("span", "name", task), predicted, value);
+// One line: a task or a word, the answer, and its probability or the true label.
+function summaryRow(title, { names, probability, correct, note }, truth) {
+  const answer = element("span", "predicted", names.join(" ") || "none");
+  if (correct === false) answer.classList.add("wrong");
+  const details = [note, truth && correct !== true && `true: ${truth.join(" ") || "none"}`].filter(Boolean);
+  if (details.length) answer.append(element("span", "muted", ` ${details.join(", ")}`));
+  const verdict = correct === null ? "" : correct ? "✓" : "✗";
+  const value = element("span", "value", [probability?.toFixed(2), verdict].filter(Boolean).join(" "));
+  return element("li", "summary", element("span", "name", title), answer, value);
 }
 
 export function showProbabilities() {
   const list = $("probabilities");
   list.replaceChildren();
   $("more").hidden = true;
-  if (!page.details?.answer) return;
-  const { probabilities, predictions } = page.details.answer;
+  const answer = page.details?.answer;
+  const truths = images.get(page.currentId)?.row.truths ?? [];
   const isSummary = page.task === run.tasks.length;
-  list.classList.toggle("summary", isSummary || !probabilities[page.task].length);
+  list.classList.toggle("labelled", Boolean(truths[page.task]));
+  if (!answer) return;
+  const { probabilities, predictions } = answer;
+  const addSummary = (i) => list.append(summaryRow(run.tasks[i], predictions[i], truths[i]));
   if (isSummary) {
-    list.append(...run.tasks.map((task, i) => summaryRow(task, predictions[i])));
+    run.tasks.forEach((_, i) => addSummary(i));
     return;
   }
-  if (!probabilities[page.task].length) { // a number, such as that of a regression
-    list.append(summaryRow(run.tasks[page.task], predictions[page.task]));
-    return;
-  }
+  if (predictions[page.task].number) addSummary(page.task); // a regression, or the risk of survival
   const predicted = new Set(predictions[page.task].names);
+  const labels = new Set(truths[page.task]);
   let classes = probabilities[page.task];
   if (classes.length > MAX_CLASSES && !page.showAllClasses) {
     $("more").textContent = `all ${formatNumber(classes.length)} classes`;
     $("more").hidden = false;
     classes = [...classes].sort((a, b) => b[1] - a[1]).slice(0, MAX_CLASSES);
   }
-  list.append(...classes.map(([name, p]) => probabilityBar(name, p, predicted.has(name))));
+  const bar = ([name, p]) => probabilityBar(name, p, { isPredicted: predicted.has(name), isTrue: labels.has(name) });
+  list.append(...classes.map(bar));
+}
+
+// Ranks always reach from the first colour to the last. The numbers below them, and the badge, say
+// how large the differences are.
+export function showScale() {
+  const answer = page.details?.answer;
+  const spread = answer?.spreads[page.task];
+  const isRank = $("map-scale").value === "rank";
+  const [low, high] = run.share_range;
+  const fixed = [`≤${low}×`, `${Math.sqrt(low * high)}×`, `≥${high}×`];
+  const ticks = isRank ? (answer?.scales[page.task] ?? []).map(formatRatio) : fixed;
+  $("ticks").replaceChildren(...ticks.map((text) => element("span", "", text)));
+  $("ticks").title = "Attention of a patch as a multiple of an even share, which all would have if all had the same";
+  $("spread").textContent = spread?.text ?? "";
+  $("uniform").hidden = !spread?.uniform || !$("attention").checked;
+  $("uniform").title = spread?.text ?? "";
 }
 
 // A new layer covers the previous one, which is removed once the new one is loaded. (Leaflet's
@@ -81,7 +107,8 @@ export function showAttention() {
   }
   const minRank = (1 - TOP_SHARES[$("top").value]).toFixed(3);
   const { id, modified } = page.details;
-  const query = `task=${page.task}&colour_map=${$("colour-maps").value}&min_rank=${minRank}&modified=${modified}`;
+  const style = { colour_map: $("colour-maps").value, scale: $("map-scale").value, smooth: $("smooth").checked };
+  const query = new URLSearchParams({ task: page.task, ...style, min_rank: minRank, modified }).toString();
   const layer = L.tileLayer(`attention/${id}/{z}/{x}/{y}?${query}`, {
     ...page.layers.options,
     opacity: Number($("opacity").value),
@@ -99,9 +126,10 @@ export function showAttention() {
 // The kept patches, sorted by their attention for the current task.
 
 function sortedPatches() {
-  const { kept, attention, classes } = page.details.answer;
+  const { kept, attention, ratios, classes } = page.details.answer;
+  const values = (rank) => ({ attention: attention[page.task][rank], ratio: ratios[page.task][rank] });
   return kept
-    .map(([x, y], rank) => ({ x, y, rank, attention: attention[page.task][rank], class: classes?.[rank] }))
+    .map(([x, y], rank) => ({ x, y, rank, ...values(rank), class: classes?.[rank] }))
     .filter((patch) => page.patchClass === null || patch.class === page.patchClass)
     .sort((a, b) => b.attention - a.attention);
 }
@@ -123,10 +151,13 @@ function galleryItem(patch) {
   picture.loading = "lazy";
   picture.alt = "";
   if (patch.class !== undefined) picture.style.setProperty("--class-colour", patchColour(patch));
-  const caption = element("span", "caption", element("span", "", share), element("span", "class", name));
+  const ratio = formatRatio(patch.ratio);
+  const numbers = element("span", "", share, element("span", "ratio", ratio));
+  const caption = element("span", "caption", numbers, element("span", "class", name));
   const button = element("button", "", picture, caption);
   const position = `x ${formatNumber(patch.x)}, y ${formatNumber(patch.y)}`;
-  button.title = `${position}: ${share} of the attention among the kept patches${name ? `, class ${name}` : ""}`;
+  const shares = `${share} of the attention among the kept patches, ${ratio} an even share among all`;
+  button.title = `${position}: ${shares}${name ? `, class ${name}` : ""}`;
   button.setAttribute("aria-label", `Go to the patch at ${button.title}`);
   button.addEventListener("click", () => goTo(patch, button));
   return element("li", "", button);

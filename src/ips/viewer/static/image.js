@@ -2,7 +2,10 @@
 
 import { showAnswer } from "./answer.js";
 import { poll } from "./library.js";
-import { $, element, fetchJson, formatNumber, images, page, reducedMotion, showNotice } from "./page.js";
+import { showOverview, updateFrame } from "./overview.js";
+import {
+  $, element, fetchJson, formatNumber, formatPercent, images, page, reducedMotion, showNotice, updateControls,
+} from "./page.js";
 
 const TILE = 256;
 const EXTRA_ZOOM = 4; // how far an image can be enlarged beyond its own pixels
@@ -37,17 +40,18 @@ export async function loadDetails(id) {
     if (!isSame && details.annotated) showAnnotations(id).catch(reportError);
   }
   showAnswer();
+  updateControls();
 }
 
 function createMap() {
   page.map?.remove();
   page.map = null;
   page.layers = {};
-  $("scale").hidden = true;
-  $("pointer").textContent = "";
+  $("scale").hidden = $("overview").hidden = true;
+  $("pointer").textContent = $("magnification").textContent = "";
   delete $("map").dataset.zoom;
   if (page.details.error) return;
-  const { id, modified, width, height, zoom, bounds } = page.details;
+  const { id, modified, width, height, zoom } = page.details;
   // Latitude and longitude are y and x in full-resolution pixels; y points down.
   const crs = L.extend({}, L.CRS.Simple, {
     transformation: new L.Transformation(1, 0, 1, 0),
@@ -55,10 +59,10 @@ function createMap() {
     zoom: (scale) => Math.log2(scale) + zoom,
   });
   const imageArea = [[0, 0], [height, width]];
-  const [left, top, scannedWidth, scannedHeight] = bounds;
   page.map = L.map("map", {
     crs,
     attributionControl: false,
+    zoomControl: false,
     preferCanvas: true,
     zoomSnap: 0,
     wheelPxPerZoomLevel: 100,
@@ -90,8 +94,15 @@ function createMap() {
     $("pointer").textContent = inside ? `x ${formatNumber(x)}, y ${formatNumber(y)}` : "";
   });
   page.map.on("mouseout", () => ($("pointer").textContent = ""));
-  const scannedArea = [[top, left], [top + scannedHeight, left + scannedWidth]];
-  page.map.fitBounds(scannedArea, { animate: false, padding: [8, 8] });
+  showOverview();
+  fitImage(false);
+}
+
+// Show all of the scanned area.
+export function fitImage(animate = !reducedMotion.matches) {
+  if (!page.map) return;
+  const [left, top, width, height] = page.details.bounds;
+  page.map.fitBounds([[top, left], [top + height, left + width]], { animate, padding: [8, 8] });
 }
 
 function onMove() {
@@ -100,6 +111,7 @@ function onMove() {
   $("map").classList.toggle("pixelated", page.map.getZoom() > page.details.zoom);
   const position = { zoom: page.map.getZoom(), x: Math.round(centre.lng), y: Math.round(centre.lat) };
   Object.assign($("map").dataset, position);
+  updateFrame();
   updateScaleBar();
 }
 
@@ -117,9 +129,13 @@ async function showTileError({ tile }) {
 
 function updateScaleBar() {
   const { mpp, zoom } = page.details;
+  const enlargement = 2 ** (page.map.getZoom() - zoom); // pixels of the screen per pixel of the image
+  $("magnification").textContent = formatPercent(enlargement);
   $("scale").hidden = !mpp;
   if (!mpp) return;
-  const micrometresPerPixel = mpp * 2 ** (zoom - page.map.getZoom()); // on the screen
+  const micrometresPerPixel = mpp / enlargement; // on the screen
+  // By convention an objective of 40× has 0.25 µm per pixel.
+  $("magnification").textContent = `${+(10 / micrometresPerPixel).toPrecision(2)}×, ${formatPercent(enlargement)}`;
   const maxLength = 110 * micrometresPerPixel;
   const powerOfTen = 10 ** Math.floor(Math.log10(maxLength));
   const length = [5, 2, 1].map((n) => n * powerOfTen).find((n) => n <= maxLength);

@@ -1,53 +1,87 @@
-// The list of images.
+// The list of images, and which of them are predicted.
 
 import { loadDetails, openImage } from "./image.js";
-import { $, element, fetchJson, formatNumber, formatPercent, images, isPending, page, run, showNotice } from "./page.js";
+import {
+  $, element, fetchJson, formatNumber, formatPercent, images, isPending, page, run, showNotice, updateControls,
+} from "./page.js";
+import { addThumbnail } from "./thumbnails.js";
 
 let version = 0; // of the list, as last received
 let pollTimer = 0;
 let disconnected = false;
 
+// The predictions that are shown: that of the current task, or of all.
+function shown(row) {
+  if (!row.predictions) return [];
+  return page.task === run.tasks.length ? row.predictions : [row.predictions[page.task]];
+}
+
+const isWrong = (row) => shown(row).some(({ correct }) => correct === false);
+const isRight = (row) => !isWrong(row) && shown(row).some(({ correct }) => correct);
+
 function statusText(row) {
   if (row.state === "failed") return "failed";
-  if (isPending(row)) return row.state === "running" && row.total ? formatPercent(row.done / row.total) : "…";
-  const names = row.predictions.map((prediction) => prediction.names.join(" ") || "none");
-  if (page.task === run.tasks.length) return names.join(" · ");
-  const { probability } = row.predictions[page.task];
-  return probability === null ? names[page.task] : `${names[page.task]} (${probability.toFixed(2)})`;
+  if (row.state === "running") return row.total ? formatPercent(row.done / row.total) : "…";
+  if (row.state === "waiting") {
+    const isNext = !page.queue.paused && (page.queue.all || row.id === page.currentId);
+    return isNext ? "…" : "not predicted";
+  }
+  const names = shown(row).map((prediction) => prediction.names.join(" ") || "none");
+  if (names.length > 1) return names.join(" · ");
+  const { probability, note } = shown(row)[0];
+  if (note) return `${names[0]} (${note})`;
+  return probability === null ? names[0] : `${names[0]} (${probability.toFixed(2)})`;
 }
 
 export function updateRow(row) {
   let image = images.get(row.id);
   if (!image) {
-    const item = element("li", "", element("span", "name"), element("span", "status"));
+    const text = element("span", "text", element("span", "name"), element("span", "status"));
+    const picture = element("img", "thumbnail");
+    const item = element("li", "", picture, text, element("span", "verdict"));
     item.id = `image-${row.id}`;
     item.setAttribute("role", "option");
     item.setAttribute("aria-selected", "false");
     item.addEventListener("click", () => openImage(row.id));
     $("images").append(item);
+    addThumbnail(picture, row.id);
     image = { item };
     images.set(row.id, image);
   }
+  const { item } = image;
   image.row = row;
-  image.item.classList.toggle("failed", row.state === "failed");
-  image.item.children[0].textContent = row.name;
-  image.item.children[1].textContent = statusText(row);
-  image.item.title = row.message || row.name;
+  const [wrong, right] = [isWrong(row), isRight(row)];
+  item.classList.toggle("failed", row.state === "failed");
+  item.classList.toggle("wrong", wrong);
+  item.querySelector(".name").textContent = row.name;
+  item.querySelector(".status").textContent = statusText(row);
+  item.querySelector(".verdict").textContent = wrong ? "✗" : right ? "✓" : "";
+  item.querySelector(".verdict").title = wrong ? "wrong" : right ? "correct" : "";
+  item.title = row.message || row.name;
+}
+
+export function updateRows() {
+  for (const { row } of images.values()) updateRow(row);
+  applyFilter();
 }
 
 export function applyFilter() {
   const words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
-  let visible = 0;
+  const wrongOnly = $("wrong").checked;
+  const count = { visible: 0, ready: 0, wrong: 0 };
   for (const { row, item } of images.values()) {
     const text = `${row.name} ${statusText(row)}`.toLowerCase();
-    item.hidden = !words.every((word) => text.includes(word));
-    visible += !item.hidden;
+    item.hidden = !words.every((word) => text.includes(word)) || (wrongOnly && !isWrong(row));
+    count.visible += !item.hidden;
+    count.ready += row.state === "ready";
+    count.wrong += isWrong(row);
   }
-  const ready = [...images.values()].filter(({ row }) => row.state === "ready").length;
   const total = formatNumber(images.size);
-  const count = words.length ? `${formatNumber(visible)} of ${total}` : total;
-  const progress = ready < images.size ? `, ${formatNumber(ready)} predicted` : "";
-  $("count").textContent = `${count} ${images.size === 1 ? "image" : "images"}${progress}`;
+  const isFiltered = words.length || wrongOnly;
+  const parts = [`${isFiltered ? `${formatNumber(count.visible)} of ${total}` : total} ${images.size === 1 ? "image" : "images"}`];
+  if (count.ready < images.size) parts.push(`${formatNumber(count.ready)} predicted`);
+  if (run.labelled) parts.push(`${formatNumber(count.wrong)} wrong`);
+  $("count").textContent = parts.join(", ");
 }
 
 export function step(offset) {
@@ -60,7 +94,14 @@ export function step(offset) {
 
 export function receiveChanges(changes) {
   version = changes.version;
+  page.queue = changes.queue;
   changes.images.forEach(updateRow);
+}
+
+export async function changeQueue({ all = page.queue.all, paused = page.queue.paused }) {
+  page.queue = await fetchJson(`api/queue?all=${all}&paused=${paused}`);
+  updateRows();
+  await poll();
 }
 
 export async function poll() {
@@ -78,7 +119,8 @@ export async function poll() {
       await loadDetails(page.currentId);
     }
     showProgress();
-    if (![...images.values()].some(({ row }) => isPending(row))) return; // nothing more will change
+    updateControls();
+    if (!page.queue.busy) return; // nothing more will change
   } catch {
     disconnected = true;
     showNotice("The viewer does not respond: start ips view again.", true);
@@ -93,6 +135,7 @@ function showProgress() {
   $("progress").hidden = !visible;
   if (!visible) return;
   const scored = row.total ? `${formatNumber(row.done)} of ${formatNumber(row.total)} patches scored` : "Opening";
-  $("progress-text").textContent = row.state === "waiting" ? "Waiting" : scored;
+  const waiting = page.queue.paused ? "Paused" : "Waiting";
+  $("progress-text").textContent = row.state === "waiting" ? waiting : scored;
   $("bar").value = row.total ? row.done / row.total : 0;
 }

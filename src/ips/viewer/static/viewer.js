@@ -1,9 +1,10 @@
 // Start of the page of `ips view`, and its controls.
 
-import { TOP_SHARES, showAnswer, showAttention, showPatches, showProbabilities } from "./answer.js";
-import { openImage, toggleAnnotations } from "./image.js";
-import { applyFilter, receiveChanges, step, updateRow } from "./library.js";
-import { $, element, fetchJson, formatPercent, hasSeveralTasks, images, page, run, showNotice } from "./page.js";
+import { TOP_SHARES, showAnswer, showAttention, showPatches, showProbabilities, showScale } from "./answer.js";
+import { fitImage, openImage, toggleAnnotations } from "./image.js";
+import { applyFilter, changeQueue, receiveChanges, step, updateRows } from "./library.js";
+import { addOverview } from "./overview.js";
+import { $, element, fetchJson, formatPercent, hasSeveralTasks, images, page, run, showNotice, updateControls } from "./page.js";
 
 function selectTask(task) {
   page.task = task;
@@ -13,8 +14,7 @@ function selectTask(task) {
     button.setAttribute("aria-checked", String(checked));
     button.tabIndex = checked ? 0 : -1;
   }
-  for (const { row } of images.values()) updateRow(row);
-  applyFilter();
+  updateRows();
   if (page.details) showAnswer();
 }
 
@@ -47,7 +47,27 @@ function addTaskButtons() {
   });
 }
 
+function toggleFullScreen() {
+  if (document.fullscreenElement) document.exitFullscreen();
+  else document.querySelector("main").requestFullscreen().catch((error) => showNotice(error.message, true));
+}
+
+function addTools() {
+  $("zoom-in").addEventListener("click", () => page.map.zoomIn());
+  $("zoom-out").addEventListener("click", () => page.map.zoomOut());
+  $("fit").addEventListener("click", () => fitImage());
+  $("full-resolution").addEventListener("click", () => page.map.setZoom(page.details.zoom));
+  $("full-screen").addEventListener("click", toggleFullScreen);
+  document.addEventListener("fullscreenchange", () => {
+    $("full-screen").setAttribute("aria-pressed", String(Boolean(document.fullscreenElement)));
+  });
+  // The map does not notice that a panel or the window has changed its size.
+  new ResizeObserver(() => page.map?.invalidateSize({ animate: false })).observe($("map"));
+}
+
 function addControls() {
+  addTools();
+  addOverview();
   if (hasSeveralTasks()) addTaskButtons();
   for (const name of run.colour_maps) $("colour-maps").append(new Option(name, name));
   $("classes").append(new Option("any class", ""));
@@ -62,8 +82,13 @@ function addControls() {
     clearTimeout(redrawTimer);
     redrawTimer = setTimeout(showAttention, 120);
   });
-  $("colour-maps").addEventListener("change", showAttention);
-  $("attention").addEventListener("change", showAttention);
+  for (const id of ["attention", "colour-maps", "map-scale", "smooth"]) {
+    $(id).addEventListener("change", () => {
+      showScale();
+      showAttention();
+      updateControls();
+    });
+  }
   $("outlines").addEventListener("change", showPatches);
   $("annotations").addEventListener("change", toggleAnnotations);
   $("classes").addEventListener("change", () => {
@@ -74,6 +99,9 @@ function addControls() {
     page.showAllClasses = true;
     showProbabilities();
   });
+  $("predict-all").addEventListener("click", () => changeQueue({ all: true, paused: false }));
+  $("pause").addEventListener("click", () => changeQueue({ paused: !page.queue.paused }));
+  $("wrong").addEventListener("change", applyFilter);
   $("filter").addEventListener("input", applyFilter);
   $("filter").addEventListener("keydown", ({ key }) => {
     if (key === "Enter" || key === "ArrowDown") {
@@ -96,7 +124,13 @@ function addControls() {
       k: () => step(-1),
       t: () => hasSeveralTasks() && stepTask(1),
       a: () => $("attention").click(),
+      s: () => $("smooth").click(),
       o: () => $("outlines").click(),
+      w: () => $("wrong").click(),
+      p: () => $("pause").click(),
+      0: () => $("fit").click(),
+      1: () => $("full-resolution").click(),
+      f: () => $("full-screen").click(),
       "/": () => $("filter").focus(),
     }[event.key];
     if (!action) return;
