@@ -10,7 +10,7 @@
     tables.py       families of text: labels, configs, annotations, logs
     downloads.py    families of data sets: archives, MNIST, megapixel MNIST
     runs.py         families of run folders: models, checkpoints, weights, logs
-    caches.py       families of journals and caches: scores, answers, claims
+    caches.py       families of journals and caches: scores, answers, states of slides
     corrupt.py      damage of any bytes: flips, truncation, zeros, splices, extreme integers
     text.py         hostile tokens in YAML, JSON, CSV and XML
     formats.py      edits that keep a format intact: TIFF tags, zip members, headers

@@ -1,4 +1,4 @@
-"""Journals and caches of ours: unfinished scores, answers of the viewer, claims, drawn folders."""
+"""Journals and caches of ours: unfinished scores, answers of the viewer, states, drawn folders."""
 
 from __future__ import annotations
 
@@ -21,14 +21,12 @@ from ips.data.synthetic.folder import write_folder
 from ips.explain import Explanation
 from ips.predictor import Predictor
 from ips.scores import ScoreFile
-from ips.slides.sharing import SharedFolder
 from ips.viewer.answers import Answer, cache_name
 from ips.viewer.library import Library
 from ips.viewer.renderer import Renderer
 from ips.viewer.tiles import MapStyle
 
 _SECONDS = 20.0  # to wait for a prediction
-_OWNER = {"host": "far", "namespace": "pid:[1]", "pid": 4711, "id": "ab" * 16}
 _SETTINGS = {"version": 2, "seed": 0, "slides": 3, "sizes": [100, 200]}
 _NUMBERS = "its bytes are the numbers, without a checksum"
 
@@ -98,13 +96,9 @@ def _answer(folder: Path) -> bytes:
     return (folder / "answer").read_bytes()
 
 
-def _read_claims(path: Path) -> Reading:
-    """List the slides of a feature folder, and claim one that is in progress or failed."""
+def _read_states(path: Path) -> Reading:
+    """List the slides of a feature folder."""
     states = feature_status(path.parent)
-    claim = SharedFolder(path.parent).claim(path.stem)
-    if claim is not None:
-        with claim:
-            pass
     return Reading([(s.name, s.state) for s in states], [s.note for s in states])
 
 
@@ -132,7 +126,6 @@ def families() -> list[Family]:
             (folder / file).parent.mkdir(exist_ok=True, parents=True)
             (folder / file).write_bytes(data)
         scores, answer = _scores(folder), _answer(folder)
-    claim = json.dumps(_OWNER).encode()
     note = "a.svs cannot be read (é): copy it again".encode()
     return [
         Family(
@@ -146,11 +139,10 @@ def families() -> list[Family]:
             *(edit_safetensors, _NUMBERS, _NUMBERS),
         ),
         Family(
-            "claims",
+            "states",
             (
-                Seed("claim", "slide_a.claim", claim, _read_claims),
-                Seed("failed", "slide_a.failed", note, _read_claims),
-                Seed("empty", "slide_a.empty", note, _read_claims),
+                Seed("failed", "slide_a.failed", note, _read_states),
+                Seed("empty", "slide_a.empty", note, _read_states),
             ),
             *(edit_text, TEXT, TEXT),
         ),

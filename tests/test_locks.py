@@ -10,13 +10,14 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from ips import locks
 from ips.errors import FolderInUseError
-from ips.locks import LOCK, lock_folder
+from ips.locks import LOCK, lock_folder, wait_for_lock
 from tests.holder import HOLD, holder
 
 
@@ -32,6 +33,35 @@ def test_a_second_process_is_told_the_first(tmp_path: Path) -> None:
         f"{tmp_path / 'run'}: process {process.pid} on {socket.gethostname()} is writing to it: "
         "wait for it to end, or give another --run"
     )
+
+
+@pytest.mark.parametrize(
+    ("shard", "refused"), [((1, 3), False), ((2, 3), True), ((1, 2), True), (None, True)]
+)
+def test_processes_with_other_shares_may_lock_the_same_folder(
+    tmp_path: Path, shard: tuple[int, int] | None, refused: bool
+) -> None:
+    with holder(tmp_path, shard=(2, 3)) as process:
+        said = pytest.raises(FolderInUseError, match=f"process {process.pid}")
+        with said if refused else nullcontext(), lock_folder(tmp_path, option="--o", shard=shard):
+            pass
+    with lock_folder(tmp_path, option="--out", shard=shard):  # the other process is dead
+        pass
+
+
+def test_a_lock_can_be_waited_for(tmp_path: Path) -> None:
+    order = []
+
+    def second() -> None:
+        with wait_for_lock(tmp_path / "lock"):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with wait_for_lock(tmp_path / "lock"):
+        thread.start()
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
 
 
 def test_the_lock_ends_with_a_killed_process(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,6 +28,8 @@ LOCK = ".lock"
 # not tell threads of a process apart, and a forked process does not inherit the lock.
 _held: dict[Path, tuple[int, int]] = {}
 _guard = threading.Lock()
+_waiting = threading.Lock()
+_PAUSE = 0.05  # seconds between two attempts of `wait_for_lock`
 
 _TRIES = 100  # another process may remove the file or the folder while we open it
 _NO_SUPPORT = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
@@ -34,16 +37,21 @@ _FAR = 1 << 30  # Windows forbids to read what is locked, so a byte far behind t
 
 
 @contextmanager
-def lock_folder(folder: Path, *, option: str) -> Iterator[None]:
+def lock_folder(
+    folder: Path, *, option: str, shard: tuple[int, int] | None = None
+) -> Iterator[None]:
     """Keep other processes from locking ``folder`` during the block; blocks may be nested.
 
-    A missing folder is created, and removed again if the block leaves it empty.
+    A missing folder is created, and removed again if the block leaves it empty. Processes with
+    different shares of the same work may lock a folder at the same time.
 
     Args:
         folder: folder to write to.
         option: how the user gives the folder, such as ``--run``, for the error message.
+        shard: number of the share of this process, and the number of shares.
     """
-    key, me = folder.resolve(), (os.getpid(), threading.get_ident())
+    name = LOCK if shard is None else f"{LOCK}-{shard[0]}-of-{shard[1]}"
+    key, me = folder.resolve() / name, (os.getpid(), threading.get_ident())
     with _guard:
         holder = _held.get(key)
         if holder is not None and holder[0] == me[0] and holder[1] != me[1]:
@@ -54,11 +62,12 @@ def lock_folder(folder: Path, *, option: str) -> Iterator[None]:
         return
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
-        file = _acquire(folder, option)
+        file = _acquire(folder, name, option)
         try:
+            _check_others(folder, name, shard, option)
             yield
         finally:
-            _release(file, folder / LOCK)
+            _release(file, folder / name)
             with suppress(OSError):  # not empty
                 for path in missing:
                     path.rmdir()
@@ -67,8 +76,28 @@ def lock_folder(folder: Path, *, option: str) -> Iterator[None]:
             del _held[key]
 
 
-def _acquire(folder: Path, option: str) -> BinaryIO:
-    path = folder / LOCK
+@contextmanager
+def wait_for_lock(path: Path) -> Iterator[None]:
+    """Lock the file ``path`` for a short block; other processes and threads wait for it."""
+    with _waiting, path.open("a+b") as file:
+        while not _lock(file):
+            time.sleep(_PAUSE)
+        yield
+
+
+def _check_others(folder: Path, name: str, shard: tuple[int, int] | None, option: str) -> None:
+    """Raise if a process works on all, or on shares of another number of shares."""
+    for path in folder.glob(f"{LOCK}*"):
+        same = shard is not None and path.name.endswith(f"-of-{shard[1]}")
+        if path.name == name or same:
+            continue
+        with suppress(FileNotFoundError), path.open("r+b") as file:
+            if not _lock(file):
+                raise _in_use(folder, _read_owner(file), option)
+
+
+def _acquire(folder: Path, name: str, option: str) -> BinaryIO:
+    path = folder / name
     for _ in range(_TRIES):
         folder.mkdir(parents=True, exist_ok=True)
         try:

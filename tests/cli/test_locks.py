@@ -64,14 +64,18 @@ def test_a_locked_run_can_be_read(home: Path) -> None:
         assert Outcome("predict", home / "run", home / "digits.png").code == 0
 
 
-def test_slides_are_shared(tmp_path: Path) -> None:
+def test_a_folder_of_features_is_locked_and_its_shares_are_not(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "a.png")
+    words = "slides", "features", tmp_path / "a.png", "--out", tmp_path / "out"
+    words = *words, "--patch-size", "32", "--encoder", "thin-resnet", "--weights", "none"
     with holder(tmp_path / "out"):
-        words = "slides", "features", tmp_path / "a.png", "--out", tmp_path / "out"
-        outcome = Outcome(
-            *words, "--patch-size", "32", "--encoder", "thin-resnet", "--weights", "none"
-        )
+        for shard in ((), ("--shard", "1/2")):
+            outcome = Outcome(*words, *shard)
+            assert outcome.code == 1
+            assert "give another --out, or divide the slides with --shard" in outcome.err
+    with holder(tmp_path / "out", shard=(2, 2)):
+        outcome = Outcome(*words, "--shard", "1/2")
         assert outcome.code == 0, outcome.err
 
 

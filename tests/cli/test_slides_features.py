@@ -18,7 +18,7 @@ from ips.cli import app
 from ips.nn import thin_resnet
 from ips.patches import open_features
 from ips.slides.coords import Resolution, slide_patches
-from ips.slides.encoder import default_device
+from ips.slides.features import default_device
 from ips.slides.foundation import build_preset
 from ips.slides.presets import PRESETS
 from tests.nn import fake_timm
@@ -81,12 +81,24 @@ def test_status(slides: Path, tmp_path: Path) -> None:
     out = tmp_path / "features"
     words = ("slides", "features", slides / "a.tif", "--out", out, "--patch-size", "64", *THIN)
     assert invoke(*words)[0] == 0
-    (out / "b.claim").write_text('{"host": "node7", "pid": 12}')
-    assert "1 done, 1 in progress" in invoke("slides", "status", out)[1]
+    (out / "b.failed").write_text("b.tif cannot be read")
+    assert "1 done, 1 failed" in invoke("slides", "status", out)[1]
     said = invoke("slides", "status", out, slides)[1]
-    assert "1 done, 1 in progress, 1 left" in said
-    assert "process 12 on node7" in said
+    assert "1 done, 1 failed, 1 left" in said
+    assert "b.tif cannot be read" in said
     assert "there is no such folder" in refused("slides", "status", tmp_path / "none")
+
+
+def test_shares(slides: Path, tmp_path: Path) -> None:
+    tissue, out = tmp_path / "tissue", tmp_path / "features"
+    for shard, found in (("1/2", "tissue in 1 of 2 slides"), ("2/2", "tissue in 1 of 1 slides")):
+        words = ("slides", "tissue", slides, "--out", tissue, "--patch-size", "32")
+        assert found in invoke(*words, "--shard", shard)[1]
+    words = ("slides", "features", slides, "--out", out, "--coords", tissue, *THIN)
+    assert "1 done, 1 without tissue" in invoke(*words, "--shard", "1/2")[1]
+    assert invoke(*words, "--shard", "2/2")[1].endswith(f"{out}: 1 done")
+    assert "2 done, 1 without tissue" in invoke("slides", "status", out, slides)[1]
+    assert "--shard 0/2: expected NUMBER/COUNT" in refused(*words, "--shard", "0/2")
 
 
 def test_a_slide_that_cannot_be_read(slides: Path, tmp_path: Path) -> None:

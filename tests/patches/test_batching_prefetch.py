@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 import torch
 from torch import Tensor
 
-from ips.patches import MemoryPatches, prefetch
-from ips.patches.source import Indices
+from ips.patches import MemoryPatches, prefetch, read_through
+from ips.patches.source import Indices, PatchSource
 
 CPU = torch.device("cpu")
 
@@ -94,3 +94,24 @@ def test_a_failed_read_is_the_callers_error_after_the_good_blocks() -> None:
     with pytest.raises(OSError, match="disk"):
         next(blocks)
     assert len(source.reads) <= 5
+
+
+class Others:
+    """Readers that add 1000, so that their patches can be recognised."""
+
+    count = 3
+
+    def begin(self, source: PatchSource) -> Callable[[Tensor], Tensor]:
+        return lambda indices: source.read(indices) + 1000
+
+
+def test_other_readers_read_more_blocks_ahead() -> None:
+    source = Watched(20)
+    with read_through(Others()):
+        blocks = prefetch(source, size=2, device=CPU, ahead=2)
+        indices, patches = next(blocks)
+        assert torch.equal(patches[:, 0], indices + 1000.0)
+        for _ in range(4):  # the first block, and three more
+            source.started.acquire()
+        assert sum(len(patches) for _, patches in blocks) == 18
+    assert torch.equal(next(prefetch(source, size=2, device=CPU))[1][:, 0], torch.tensor([0.0, 1]))

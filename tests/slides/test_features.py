@@ -24,11 +24,14 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ips.errors import ConfigError, ImageError, PatchError
+from ips.images import open_image
 from ips.nn import thin_resnet
 from ips.patches import ImagePatches, open_features, open_patches
+from ips.patches.source import Indices
 from ips.slides.coords import Resolution, slide_patches
 from ips.slides.features import FeatureExtractor, extract_features
-from ips.slides.sharing import Claim, SharedFolder
+from ips.slides.states import FeatureFolder
+from ips.work import Place
 
 COUNT, SIDE, PATCH = 8, 768, 64  # 144 patches a slide, three micro-batches
 OPEN = partial(slide_patches, resolution=Resolution(PATCH))
@@ -170,9 +173,13 @@ def test_channels_must_match(slides: dict[str, Path], tmp_path: Path) -> None:
 
 
 def run(
-    slides: dict[str, Path], folder: Path, extractor: FeatureExtractor, kill: int | None = None
+    slides: dict[str, Path],
+    folder: Path,
+    extractor: FeatureExtractor,
+    shard: tuple[int, int],
+    kill: int | None = None,
 ) -> None:
-    """Extract features; the process kills itself after ``kill`` function calls."""
+    """Extract the features of a share; the process kills itself after ``kill`` function calls."""
     # After a fork, torch cannot create its thread pool from two reader threads.
     torch.set_num_threads(1)
     calls = 0
@@ -183,16 +190,10 @@ def run(
         if calls == kill:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    begun = []
-
-    def progress(name: str, done: int, total: int) -> None:
-        if not done:
-            begun.append(name)
-
     if kill is not None:
         sys.setprofile(count)
-    extract_features(slides, folder, extractor=extractor, open_slide=OPEN, progress=progress)
-    (folder.parent / f"{os.getpid()}.begun").write_text("\n".join(begun))
+    place = Place(shard=shard)
+    extract_features(slides, folder, extractor=extractor, open_slide=OPEN, place=place)
 
 
 def start(function: Callable[..., None], *arguments: object) -> multiprocessing.Process:
@@ -229,17 +230,21 @@ def test_killed_processes_leave_complete_files_only(
     each = calls_of_a_slide(slides, tmp_path / "one", extractor)
     random = np.random.default_rng(processes)
     folder = tmp_path / "features"
-    for _ in range(20 // processes):
+    shards = [(number, processes) for number in range(1, processes + 1)]
+    for _ in range({1: 20, 2: 5}[processes]):
         # most are killed in their first slide, so that slides are left for the others
         moments = random.integers(1, int(1.2 * each), processes).tolist()
-        begun = [start(run, slides, folder, extractor, moment) for moment in moments]
+        begun = [
+            start(run, slides, folder, extractor, shard, moment)
+            for shard, moment in zip(shards, moments, strict=True)
+        ]
         for process in begun:
             process.join()
             assert process.exitcode == -signal.SIGKILL
         whole = contents_of_whole(folder)
         assert whole.items() <= contents(undisturbed).items()  # no file is incomplete
     assert len(whole) < COUNT
-    for process in [start(run, slides, folder, extractor) for _ in range(processes)]:
+    for process in [start(run, slides, folder, extractor, shard) for shard in shards]:
         process.join()
         assert process.exitcode == 0
     assert contents(folder) == contents(undisturbed)
@@ -255,19 +260,18 @@ def contents_of_whole(folder: Path) -> dict[str, tuple[bytes, bytes, dict[str, o
     return contents(whole)
 
 
-@forks
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_two_processes_share_the_slides(
+def test_shares_together_are_the_whole(
     slides: dict[str, Path], extractor: FeatureExtractor, undisturbed: Path, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "features"
-    processes = [start(run, slides, folder, extractor) for _ in range(2)]
-    for process in processes:
-        process.join()
-        assert process.exitcode == 0
-    begun = [(tmp_path / f"{process.pid}.begun").read_text().split() for process in processes]
-    assert sorted(begun[0] + begun[1]) == sorted(slides)  # each once
-    assert contents(folder) == contents(undisturbed)
+    for number in (2, 3, 1):
+        place = Place(shard=(number, 3))
+        states = extract_features(
+            slides, tmp_path, extractor=extractor, open_slide=OPEN, place=place
+        )
+        assert [(s.name, s.state) for s in states] == [
+            (name, "done") for name in list(slides)[number - 1 :: 3]
+        ]
+    assert contents(tmp_path) == contents(undisturbed)
 
 
 def test_finished_slides_are_not_extracted_again(
@@ -324,7 +328,7 @@ class TestFailures:
         with pytest.raises(ImageError, match=r"bad\.tif") as caught:
             extract_features(damaged, out, extractor=extractor, open_slide=OPEN)
         assert (out / "bad.failed").read_text() == str(caught.value)
-        assert [(s.name, s.state) for s in SharedFolder(out).states(damaged)] == [
+        assert [(s.name, s.state) for s in FeatureFolder(out).states(damaged)] == [
             ("s0", "done"),
             ("bad", "failed"),
             ("s1", "pending"),
@@ -346,14 +350,16 @@ class TestFailures:
     def test_an_interruption_leaves_no_temporary_files(
         self, slides: dict[str, Path], extractor: FeatureExtractor, tmp_path: Path
     ) -> None:
-        def interrupt(name: str, done: int, total: int) -> None:
-            if name == "s1" and done:
+        class Interrupted(ImagePatches):
+            def read(self, indices: Indices) -> Tensor:
                 raise KeyboardInterrupt
 
+        def interrupt(path: Path) -> ImagePatches:
+            kind = Interrupted if path.stem == "s1" else ImagePatches
+            return kind(open_image(path), patch_size=PATCH)
+
         with pytest.raises(KeyboardInterrupt):
-            extract_features(
-                slides, tmp_path, extractor=extractor, open_slide=OPEN, progress=interrupt
-            )
+            extract_features(slides, tmp_path, extractor=extractor, open_slide=interrupt)
         assert [path.name for path in tmp_path.iterdir()] == ["s0.h5"]
 
     def test_an_encoder_with_a_wrong_output_shape_is_refused(
@@ -372,27 +378,3 @@ class TestFailures:
         with pytest.raises(ConfigError, match=said):
             extract_features(slides, tmp_path, extractor=whole, open_slide=OPEN, skip_errors=True)
         assert list(tmp_path.iterdir()) == []
-
-
-def test_a_slide_that_another_process_took_over_is_left_to_it(
-    slides: dict[str, Path],
-    extractor: FeatureExtractor,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A machine wakes up after another has taken it for dead."""
-    monkeypatch.setattr("ips.slides.sharing._REFRESH_SECONDS", 0)
-
-    def lose(name: str, done: int, total: int) -> None:
-        if name == "s0":
-            claim = Claim(tmp_path, name)
-            assert claim.is_mine()
-            claim.file.write_text('{"host": "elsewhere", "pid": 1}')
-
-    two = {name: slides[name] for name in ("s0", "s1")}
-    states = extract_features(two, tmp_path, extractor=extractor, open_slide=OPEN, progress=lose)
-    assert [(s.state, s.note) for s in states] == [
-        ("working", "process 1 on elsewhere"),
-        ("done", ""),
-    ]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["s0.claim", "s1.h5"]

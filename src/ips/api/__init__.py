@@ -48,9 +48,10 @@ if TYPE_CHECKING:
     from ips.report.evaluation import CohortEvaluation, evaluate_cohort
     from ips.slides.coords import Resolution
     from ips.slides.features import FeatureExtractor
-    from ips.slides.sharing import SlideState
+    from ips.slides.states import SlideState
     from ips.slides.tissue import find_tissue
     from ips.training import Data, Evaluation, evaluate
+    from ips.work import Place
 
 __all__ = [
     "CohortEvaluation",
@@ -207,12 +208,12 @@ def extract_features(
     resolution: Resolution | None = None,
     layout: FileLayout = "ips",
     skip_errors: bool = False,
+    place: Place | None = None,
     console: Console | None = None,
 ) -> list[SlideState]:
     """Encode the patches of slides and store their features, one HDF5 file for each slide.
 
-    Finished slides are skipped. Several processes, also on other machines, can share the slides
-    through the output folder.
+    Finished slides are skipped.
 
     Args:
         slides: slide files, or folders of slides.
@@ -224,47 +225,34 @@ def extract_features(
             preset, as stored in ``coords``, or 256 px at level 0.
         layout: of the feature files; ``trident`` for all attributes that TRIDENT writes.
         skip_errors: continue without slides that cannot be read.
+        place: where to work: in this process, as one share of several, or on Ray.
     """
-    from ips.progress import progress_bar
     from ips.slides.coords import Resolution, slide_patches
     from ips.slides.features import extract_features as extract
     from ips.slides.listing import list_slides
 
-    files = {file.stem: file for file in list_slides(slides)}
-    out, resolution = Path(out), (resolution or Resolution()).filled(extractor.resolution)
-    with progress_bar(console) as bar:
-        total_line = bar.add_task("slides", total=len(files), note="")
-        slide_line = bar.add_task("patches", total=None, note="")
-
-        def progress(name: str, done: int, total: int) -> None:
-            if not done:
-                finished = sum((out / f"{file}.h5").exists() for file in files)
-                bar.update(total_line, completed=finished)
-                bar.reset(slide_line, total=total, note=name)
-            bar.update(slide_line, completed=done)
-
-        states = extract(
-            files,
-            out,
-            extractor=extractor,
-            open_slide=partial(slide_patches, resolution=resolution, coords=coords),
-            layout=layout,
-            skip_errors=skip_errors,
-            progress=progress,
-        )
-        bar.update(total_line, completed=sum(state.state == "done" for state in states))
-    return states
+    resolution = (resolution or Resolution()).filled(extractor.resolution)
+    return extract(
+        {file.stem: file for file in list_slides(slides)},
+        out,
+        extractor=extractor,
+        open_slide=partial(slide_patches, resolution=resolution, coords=coords),
+        layout=layout,
+        skip_errors=skip_errors,
+        place=place,
+        console=console,
+    )
 
 
 def feature_status(folder: AnyPath, *, slides: Sequence[AnyPath] = ()) -> list[SlideState]:
-    """Return which slides of `extract_features` are done, failed, in progress or left.
+    """Return which slides of `extract_features` are done, failed or left.
 
     Args:
         folder: output folder of `extract_features`.
         slides: slide files, or folders of slides; by default those that were started.
     """
     from ips.slides.listing import list_slides
-    from ips.slides.sharing import SharedFolder
+    from ips.slides.states import FeatureFolder
 
     folder = Path(folder)
     if not folder.is_dir():
@@ -272,7 +260,7 @@ def feature_status(folder: AnyPath, *, slides: Sequence[AnyPath] = ()) -> list[S
             f"{folder}: there is no such folder: give the folder of ips slides features"
         )
     names = [file.stem for file in list_slides(slides)]
-    return SharedFolder(folder).states(names or None)
+    return FeatureFolder(folder).states(names or None)
 
 
 def experiment(

@@ -15,6 +15,7 @@ from typer import Option
 from typer.core import TyperGroup
 
 from ips.errors import REMEDIES, ImageError, IPSError, PatchError, because
+from ips.work.place import LOCAL, is_address
 
 out = Console()
 err = Console(stderr=True)
@@ -22,6 +23,13 @@ err = Console(stderr=True)
 
 class ErrorReporter(TyperGroup):
     """Command group that prints user errors as one sentence and exits with a non-zero code."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Let ``--ray`` without an address mean a cluster on this machine."""
+        words = []
+        for word, following in zip(args, [*args[1:], ""], strict=True):
+            words += [word, LOCAL] if word == "--ray" and not is_address(following) else [word]
+        return super().parse_args(ctx, words)
 
     def invoke(self, ctx: Any) -> Any:
         try:

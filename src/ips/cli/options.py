@@ -37,6 +37,33 @@ Resume = Annotated[
 SkipErrors = Annotated[
     bool, Option("--skip-errors", help="Continue without slides that cannot be read")
 ]
+Shard = Annotated[
+    str | None,
+    Option(
+        metavar="NUMBER/COUNT",
+        help="Work on one of COUNT shares, such as 2/8: a process for each, on any machines",
+    ),
+]
+Ray = Annotated[
+    str | None,
+    Option(
+        metavar="[ADDRESS]",
+        help="Work on a Ray cluster: auto, HOST:PORT or ray://HOST:PORT; by default on one that is "
+        "started on this machine",
+    ),
+]
+Workers = Annotated[
+    int | None,
+    Option(min=1, help="Number of workers on Ray; by default one for each GPU, or for each CPU"),
+]
+Readers = Annotated[
+    int | None,
+    Option(
+        min=0,
+        help="Number of processes that read for each worker on Ray; by default the CPUs that "
+        "workers with GPUs leave free, else none",
+    ),
+]
 PlacementSeed = Annotated[int, Option(help="Random seed of object placement")]
 
 Coords = Annotated[

@@ -14,9 +14,10 @@ from ips import api
 from ips.cli import options
 from ips.cli.app import app, err, hints, print_message, print_table
 from ips.errors import ConfigError
+from ips.work import Place
 
 if TYPE_CHECKING:
-    from ips.slides.sharing import SlideState, State
+    from ips.slides.states import SlideState, State
 
 slides = typer.Typer(
     help="Prepare whole slides: find their tissue, and store features.", no_args_is_help=True
@@ -74,6 +75,9 @@ def tissue(
         ),
     ] = False,
     skip_errors: options.SkipErrors = False,
+    shard: options.Shard = None,
+    ray: options.Ray = None,
+    workers: options.Workers = None,
 ) -> None:
     """Find the patches of slides that contain tissue, and draw them for you to check.
 
@@ -84,6 +88,7 @@ def tissue(
     from ips.slides.coords import Resolution, preset_resolution
     from ips.slides.presets import preset_named
 
+    place = Place.parse(shard=shard, ray=ray, workers=workers)
     preset = None if encoder is None else preset_named(encoder)
     resolution = Resolution(patch_size, level, mpp, magnification)
     with hints(skip_errors=skip_errors):
@@ -94,6 +99,7 @@ def tissue(
             settings=TissueSettings(tissue_level, min_share, background, skip_pen, skip_blurred),
             edge=edge,
             skip_errors=skip_errors,
+            place=place,
             console=err,
         )
     counts = [(s.slide.name, f"{s.kept:,} of {s.total:,}" * (not s.failed), s.note) for s in found]
@@ -181,17 +187,22 @@ def features(
         ),
     ] = "ips",
     skip_errors: options.SkipErrors = False,
+    shard: options.Shard = None,
+    ray: options.Ray = None,
+    workers: options.Workers = None,
+    readers: options.Readers = None,
 ) -> None:
     """Encode the patches of slides, and store the features, one HDF5 file per slide.
 
-    Finished slides are skipped, and failed ones are tried again. Several processes can run the same
-    command, also on other machines (torchrun, a job array): they share the slides through DIR.
-    `ips slides status DIR` shows the progress.
+    Finished slides are skipped, and failed ones are tried again. Several processes, also on other
+    machines, can fill the same folder, each with its --shard. `ips slides status DIR` shows how far
+    they are.
     """
     from ips.slides.coords import Resolution
     from ips.slides.encoder import build_extractor
     from ips.slides.trident import trident_folder
 
+    place = Place.parse(shard=shard, ray=ray, workers=workers, readers=readers)
     extractor = build_extractor(
         encoder,
         weights=weights,
@@ -217,6 +228,7 @@ def features(
             resolution=resolution,
             layout=layout,
             skip_errors=skip_errors,
+            place=place,
             console=err,
         )
     _print_states(states, out)
@@ -255,7 +267,7 @@ def status(
         Argument(metavar="SLIDE", help="Slide files, or folders of slides, to count those left"),
     ] = None,
 ) -> None:
-    """Show which slides of `ips slides features` are done, failed, in progress or left."""
+    """Show which slides of `ips slides features` are done, failed or left."""
     _print_states(api.feature_status(folder, slides=paths or ()), folder)
 
 
@@ -264,7 +276,6 @@ def _print_states(states: Sequence[SlideState], folder: Path) -> None:
         "done": "done",
         "empty": "without tissue",
         "failed": "failed",
-        "working": "in progress",
         "pending": "left",
     }
     rows = [(s.name, words[s.state], s.note) for s in states if s.state != "done"]

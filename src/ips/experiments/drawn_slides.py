@@ -141,21 +141,13 @@ def _extract(
     open_slide = partial(
         slide_patches, resolution=Resolution(sizes.patch_size), coords=folder / "tissue"
     )
-    with progress_bar(console) as bar:
-        line = bar.add_task("features", total=len(slides), note="")
-
-        def progress(name: str, done: int, total: int) -> None:
-            bar.update(line, completed=names.index(name) + done / max(total, 1), note=name)
-
-        names = [slide.stem for slide in slides]
-        files = dict(zip(names, slides, strict=True))
-        extract_features(
-            files,
-            folder / "features",
-            extractor=extractor,
-            open_slide=open_slide,
-            progress=progress,
-        )
+    extract_features(
+        {slide.stem: slide for slide in slides},
+        folder / "features",
+        extractor=extractor,
+        open_slide=open_slide,
+        console=console,
+    )
 
 
 def _write_table(path: Path, rows: list[Row], labels: Sequence[str]) -> None:

@@ -17,7 +17,7 @@
     batching.py        read patches in the background, and pad several images to one tensor
 """
 
-from ips.patches.batching import pad, prefetch
+from ips.patches.batching import pad, prefetch, read_through
 from ips.patches.feature_writer import FeatureWriter, FileLayout
 from ips.patches.features import FeatureBag, open_features
 from ips.patches.image import Edge, Grid, ImagePatches
@@ -56,5 +56,6 @@ __all__ = [
     "open_patches",
     "pad",
     "prefetch",
+    "read_through",
     "sampled",
 ]

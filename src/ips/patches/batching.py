@@ -6,13 +6,42 @@ Letters: B images, N patches of the image with the most.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ips.patches.source import PatchSource
+
+
+class Readers(Protocol):
+    """Other processes that read patches for this one.
+
+    Attributes:
+        count: number of blocks that can be read at the same time.
+    """
+
+    count: int
+
+    def begin(self, source: PatchSource) -> Callable[[Tensor], Tensor]:
+        """A function that reads patches of ``source`` by index, from several threads."""
+
+
+_readers: ContextVar[Readers | None] = ContextVar("readers", default=None)
+
+
+@contextmanager
+def read_through(readers: Readers) -> Iterator[None]:
+    """Let `prefetch` read through ``readers`` inside the block, instead of in this process."""
+    token = _readers.set(readers)
+    try:
+        yield
+    finally:
+        _readers.reset(token)
 
 
 def prefetch(
@@ -27,13 +56,16 @@ def prefetch(
 
     At most ``ahead`` blocks are read while the caller processes the current one, so memory does not
     depend on the number of patches. On a GPU the copy runs from pinned memory on its own stream,
-    in parallel to the computation.
+    in parallel to the computation. Inside `read_through`, other processes read.
     """
+    read_patches: Callable[[Tensor], Tensor] = source.read
+    if (readers := _readers.get()) is not None:
+        read_patches, ahead = readers.begin(source), max(ahead, readers.count)
     cuda = device.type == "cuda"
     side = torch.cuda.Stream(device) if cuda else None
 
     def read(indices: Tensor) -> Tensor:
-        patches = source.read(indices)
+        patches = read_patches(indices)
         if not cuda or patches.device.type == "cuda":
             return patches.to(device)
         with torch.cuda.stream(side):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from ips.nn.build import BuiltEncoder
 from ips.nn.efficientnet import EFFICIENTNET
 from ips.nn.weights import encoder_settings
 from ips.slides.coords import preset_resolution
-from ips.slides.features import CROP, Dtype, FeatureExtractor, Normalise
+from ips.slides.features import CROP, Dtype, FeatureExtractor, Normalise, default_device
 from ips.slides.foundation import build_preset
 from ips.slides.presets import find_preset
 
@@ -98,12 +97,3 @@ def _build_other(
         stages=stages or stored.get("stages", 4),
         width=width or stored.get("width", 64),
     )
-
-
-def default_device() -> torch.device:
-    """The GPU that torchrun assigns to this process, the first GPU, or the CPU."""
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    # A process may see only one of several GPUs, and there may be more processes than GPUs.
-    rank = int(os.environ.get("LOCAL_RANK", "0"))
-    return torch.device("cuda", rank % torch.cuda.device_count())

@@ -11,23 +11,29 @@ Letters: n patches, C channels, D features.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from rich.console import Console
 from torch import Tensor, nn
 
 from ips.errors import ConfigError, ImageError, IPSError, PatchError
+from ips.locks import lock_folder
 from ips.nn import encoders, evaluating
 from ips.nn.embedding import SelectionEncoder, micro_batch
 from ips.patches import FeatureWriter, FileLayout, ImagePatches, open_features, prefetch
 from ips.patches.coords_file import NoTissueError
 from ips.slides.coords import Resolution
-from ips.slides.listing import SlideProgress
-from ips.slides.sharing import Claim, ClaimLostError, SharedFolder, SlideState
+from ips.slides.listing import OUT
+from ips.slides.states import FeatureFolder, SlideState
+from ips.work import Place, Report, run
 
 CROP = 224
 """Side of the centre crop of a patch, as in the paper."""
@@ -76,15 +82,30 @@ class FeatureExtractor:
         self.encoder, self.channels, self.resize, self.crop = encoder, channels, resize, crop
         self.normalise, self.dtype = normalise, dtype
         self.resolution = resolution or Resolution()
-        self.device = next((p.device for p in encoder.parameters()), torch.device("cpu"))
         layout = encoders.fastest_memory_format(encoder)
-        self._pixels = encoders.Normalise(mean, std, memory_format=layout).to(self.device)
-        self._fast = SelectionEncoder(self._prepare)
-        self._warm = False
+        self._pixels = encoders.Normalise(mean, std, memory_format=layout)
+        self._use(next((p.device for p in encoder.parameters()), torch.device("cpu")))
         weights = _fingerprint(encoder, [*mean, *std])
         scaled = "" if resize is None else f"resize {resize}, "
         self.label = f"{name} {weights}, {scaled}crop {crop}, {normalise}, {dtype}"
         """Description in the feature files; equal labels mean equal features."""
+
+    def _use(self, device: torch.device) -> None:
+        self.device = device
+        self.encoder.to(device)
+        self._pixels.to(device)
+        self._fast = SelectionEncoder(self._prepare)
+        self._warm = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickled without its device: another process uses its own."""
+        networks = {key: deepcopy(getattr(self, key)).cpu() for key in ("encoder", "_pixels")}
+        state = {key: value for key, value in vars(self).items() if key not in ("_fast", "device")}
+        return state | networks
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._use(default_device())
 
     def write(
         self,
@@ -181,6 +202,34 @@ class FeatureExtractor:
         return x
 
 
+@dataclass(frozen=True)
+class _SlideFeatures:
+    """Stores the features of one slide: the work of `extract_features`, in any process."""
+
+    folder: FeatureFolder
+    extractor: FeatureExtractor
+    open_slide: SlideOpener
+    layout: FileLayout
+
+    def __call__(self, slide: tuple[str, Path], report: Report) -> str | None:
+        """Why the slide has no features; None if they are stored."""
+        name, path = slide
+        try:
+            with self.open_slide(path) as source:
+                total = len(source)
+                report(0, total)
+                self.extractor.write(
+                    source,
+                    self.folder.features(name),
+                    slide=path,
+                    layout=self.layout,
+                    progress=lambda done: report(done, total),
+                )
+        except NoTissueError as error:
+            return str(error)
+        return None
+
+
 def extract_features(
     slides: Mapping[str, Path],
     folder: str | Path,
@@ -189,12 +238,13 @@ def extract_features(
     open_slide: SlideOpener,
     layout: FileLayout = "ips",
     skip_errors: bool = False,
-    progress: SlideProgress | None = None,
+    place: Place | None = None,
+    console: Console | None = None,
 ) -> list[SlideState]:
-    """Store the features of slides, sharing the work with other processes on the same folder.
+    """Store the features of slides; those that are finished are skipped.
 
-    Finished slides are skipped. Slides that another process works on are skipped too, unless that
-    process dies. Slides that failed in an earlier run are tried again.
+    Slides that failed in an earlier run are tried again. A folder belongs to one process at a time,
+    or to one process for each share.
 
     Args:
         slides: files by the name of the feature file.
@@ -203,60 +253,50 @@ def extract_features(
         open_slide: opens the patches of a slide.
         layout: of the feature files, see `ips.patches.FeatureWriter`.
         skip_errors: continue after a slide that fails. A slide without tissue is never an error.
-        progress: callback that receives the name of the slide, the patches done and all patches.
+        place: where to work, and on which share of the slides; see `ips.work.Place`.
+        console: console for the progress bar.
+
+    Returns:
+        States of the slides of this share.
     """
-    shared = SharedFolder(folder)
-    _check_settings(shared, slides, extractor, open_slide)
-
-    def write(claim: Claim) -> None:
-        with open_slide(slides[claim.name]) as source:
-
-            def report(done: int) -> None:
-                claim.refresh()
-                if progress is not None:
-                    progress(claim.name, done, len(source))
-
-            report(0)
-            extractor.write(
-                source,
-                shared.features(claim.name),
-                slide=slides[claim.name],
-                layout=layout,
-                progress=report,
-            )
-
-    pending, before = set(slides), len(slides) + 1
-    while len(pending) < before:  # repeat, because other processes may drop slides
-        before = len(pending)
-        for name in [name for name in slides if name in pending]:
-            claim = shared.claim(name)
-            if claim is None:
-                continue
-            pending.remove(name)
-            with claim:
-                try:
-                    write(claim)
-                except ClaimLostError:
-                    pass
-                except NoTissueError as error:
-                    claim.record("empty", str(error))
-                except (ImageError, PatchError) as error:
-                    if claim.is_mine():  # otherwise another process took over and removed our file
-                        claim.record("failed", str(error))
-                        if not skip_errors:
-                            raise
-    shared.remove_leftovers()
-    return shared.states(slides)
+    place, files = place or Place(), FeatureFolder(folder)
+    share = place.share(slides)
+    with lock_folder(files.folder, option=OUT, shard=place.shard):
+        _check_settings(files, slides, extractor, open_slide)
+        files.remove_leftovers(share)
+        done = files.done()
+        todo = {name: (name, path) for name, path in share.items() if name not in done}
+        work = _SlideFeatures(files, extractor, open_slide, layout)
+        try:
+            for name, result in run(
+                work,
+                todo,
+                place=place,
+                catch=(ImageError, PatchError),
+                gpu=True,
+                console=console,
+                done=len(share) - len(todo),
+            ):
+                if not isinstance(result, IPSError):
+                    files.record(name, None if result is None else "empty", result or "")
+                    continue
+                files.record(name, "failed", str(result))
+                if not skip_errors:
+                    raise result
+        finally:
+            files.remove_leftovers(share)
+    return files.states(share)
 
 
 def _check_settings(
-    shared: SharedFolder,
+    shared: FeatureFolder,
     slides: Mapping[str, Path],
     extractor: FeatureExtractor,
     open_slide: SlideOpener,
 ) -> None:
     """Check that the folder was made with the same settings, by the first finished slide."""
-    name = next((name for name in slides if shared.features(name).exists()), None)
+    done = shared.done()
+    name = next((name for name in slides if name in done), None)
     if name is None:
         return
     file = shared.features(name)
@@ -286,6 +326,15 @@ def _check_settings(
             f"{file} holds {len(bag):,} patches, but this run has {len(coords):,} at other "
             f"coordinates: {remedy}"
         )
+
+
+def default_device() -> torch.device:
+    """The GPU that torchrun assigns to this process, the first GPU, or the CPU."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    # A process may see only one of several GPUs, and there may be more processes than GPUs.
+    rank = int(os.environ.get("LOCAL_RANK", "0"))
+    return torch.device("cuda", rank % torch.cuda.device_count())
 
 
 def _fingerprint(encoder: nn.Module, numbers: Sequence[float]) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from ips.errors import ConfigError
-from ips.files import list_files
+from ips.files import absolute, exists, list_files
 from ips.images import is_image
+from ips.remote import address, list_remote
 
-SlideProgress = Callable[[str, int, int], None]
-"""Callback that receives the name of a slide, the steps done on it and its number of steps."""
+OUT = "--out, or divide the slides with --shard"
+"""What to do about a folder that another process is writing to."""
 
 
 def list_slides(paths: Iterable[str | Path]) -> list[Path]:
@@ -20,16 +21,20 @@ def list_slides(paths: Iterable[str | Path]) -> list[Path]:
     """
     found: dict[Path, Path] = {}
     for path in map(Path, paths):
-        if not path.exists():
+        if not exists(path):
             raise ConfigError(f"{path} does not exist: check the path")
-        files = list_files([path], accept=is_image)
+        url = address(path)
+        if url is not None and not is_image(path):
+            files = [file for file in list_remote(url) if is_image(file)]
+        else:
+            files = list_files([path], accept=is_image)
         if not files:
             raise ConfigError(
                 f"{path}: there is no slide in this folder, and subfolders are not searched: give "
                 "the folder that holds the files"
             )
         for file in files:
-            found.setdefault(file.resolve(), file)
+            found.setdefault(absolute(file), file)
     names: dict[str, Path] = {}
     for file in found.values():
         if file.stem in names:

@@ -10,14 +10,15 @@ import numpy as np
 from PIL import Image as PILImage
 from rich.console import Console
 
-from ips.errors import ConfigError, ImageError, PatchError
+from ips.errors import ConfigError, ImageError, IPSError, PatchError
 from ips.files import atomic_write
+from ips.locks import lock_folder
 from ips.patches import Edge, ImagePatches
 from ips.patches.tissue import NEARLY_ALL, Progress, Tissue, TissueSettings, tissue_patches
 from ips.patches.tissue_file import load_tissue, save_tissue
-from ips.progress import progress_bar
 from ips.slides.coords import Resolution, slide_patches
-from ips.slides.listing import list_slides
+from ips.slides.listing import OUT, list_slides
+from ips.work import Place, run
 
 GREEN = (0, 140, 70)
 """Colour of the tissue outline on a thumbnail."""
@@ -45,6 +46,7 @@ def find_tissue(
     settings: TissueSettings | None = None,
     edge: Edge = "fit",
     skip_errors: bool = False,
+    place: Place | None = None,
     console: Console | None = None,
 ) -> list[SlideTissue]:
     """Find the patches with tissue on each slide, and store their coordinates and a thumbnail.
@@ -60,29 +62,39 @@ def find_tissue(
         edge: ``fit`` patches that leave the slide in by moving them back, ``pad`` them with
             background, as the paper's authors do, or ``drop`` them.
         skip_errors: continue after a slide that cannot be read.
+        place: where to work, and on which share of the slides; see `ips.work.Place`.
         console: console for the progress bar.
     """
-    files, results, wanted = list_slides(slides), [], settings or TissueSettings()
-    with progress_bar(console) as bar:
-        line = bar.add_task("slides", total=len(files), note="")
-        for slide in files:
-            bar.update(line, note=slide.name)
-
-            def report(done: int, total: int, name: str = slide.name) -> None:
-                bar.update(line, note=f"{name} {done / total:.0%}")
-
-            try:
-                grid = slide_patches(slide, resolution=resolution or Resolution(), edge=edge)
-                with grid as patches:
-                    found = _find(patches, slide.stem, Path(out), wanted, report)
-                    kept, total = len(found.kept), len(found.patches)
-                    results.append(SlideTissue(slide, kept, total, _note(found)))
-            except (ImageError, PatchError) as error:
+    place, folder = place or Place(), Path(out)
+    share = place.share({file.stem: file for file in list_slides(slides)})
+    work = _SlideWork(folder, resolution or Resolution(), settings or TissueSettings(), edge)
+    found = {}
+    with lock_folder(folder, option=OUT, shard=place.shard):
+        for name, result in run(
+            work, share, place=place, catch=(ImageError, PatchError), console=console
+        ):
+            if isinstance(result, IPSError):
                 if not skip_errors:
-                    raise
-                results.append(SlideTissue(slide, 0, 0, str(error), failed=True))
-            bar.advance(line)
-    return results
+                    raise result
+                result = SlideTissue(share[name], 0, 0, str(result), failed=True)
+            found[name] = result
+    return [found[name] for name in share]
+
+
+@dataclass(frozen=True)
+class _SlideWork:
+    """Finds the tissue of one slide: the work of `find_tissue`, in any process."""
+
+    folder: Path
+    resolution: Resolution
+    settings: TissueSettings
+    edge: Edge
+
+    def __call__(self, slide: Path, report: Progress) -> SlideTissue:
+        grid = slide_patches(slide, resolution=self.resolution, edge=self.edge)
+        with grid as patches:
+            found = _find(patches, slide.stem, self.folder, self.settings, report)
+            return SlideTissue(slide, len(found.kept), len(found.patches), _note(found))
 
 
 def tissue_path(folder: Path, name: str) -> Path:
