@@ -53,6 +53,8 @@ def test_the_core_trains_without_any_optional_package() -> None:
             "slides",
         ),
         ("typer", "from ips.cli import main", "train"),
+        ("ray", "from ips.work import Place; Place.parse(ray='local')", "ray"),
+        ("fsspec", "import ips; ips.open_image('s3://bucket/a.svs')", "remote"),
     ],
 )
 def test_a_missing_package_is_named_with_the_command(

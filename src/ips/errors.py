@@ -45,6 +45,11 @@ _EXTRAS = {
     "timm": "timm",
     "transformers": "transformers",
     "rasterio": "geo",
+    "ray": "ray",
+    "fsspec": "remote",
+    "aiohttp": "remote",
+    "s3fs": "remote",
+    "gcsfs": "remote",
 }
 
 #: What to do about errors of the operating system that say nothing about the content of a file.

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import BinaryIO, Self
 from uuid import uuid4
 
+from ips.remote import address, version
+
 # The disk, the quota or the largest file that is allowed is full.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -138,17 +140,30 @@ def folders_below(root: Path) -> Iterator[Path]:
         yield here
 
 
+def joined(folder: Path, name: str) -> Path:
+    """The file of this name in ``folder``, unless the name is an absolute path or an address."""
+    return Path(name) if address(name) else folder / name
+
+
+def absolute(path: Path) -> Path:
+    """The absolute path without links; an address stays as it is."""
+    return path if address(path) else path.resolve()
+
+
 def exists(path: Path) -> bool:
-    """Whether there is a file or folder; no error if none can have this name."""
+    """Whether there is a file or folder; no error if none can have this name.
+
+    A remote file counts as existing until it is read: to ask for each would take long.
+    """
     try:
-        return path.exists()
+        return address(path) is not None or path.exists()
     except OSError:
         return False
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is a file; no error if none can have this name."""
-    return exists(path) and path.is_file()
+    """Whether there is a file; no error if none can have this name. See `exists`."""
+    return exists(path) and (address(path) is not None or path.is_file())
 
 
 def split_address(path: str | Path) -> tuple[Path, str | None]:
@@ -168,8 +183,12 @@ def fingerprint(path: Path, *facts: object) -> str:
         path: file; its size and modification time count, its location does not.
         facts: whatever else the cached value depends on.
     """
-    stat = path.stat()
-    text = "\n".join(map(str, (stat.st_size, stat.st_mtime_ns, *facts)))
+    if (url := address(path)) is not None:
+        state: tuple[object, ...] = (version(url),)
+    else:
+        stat = path.stat()
+        state = stat.st_size, stat.st_mtime_ns
+    text = "\n".join(map(str, (*state, *facts)))
     return hashlib.sha256(os.fsencode(text)).hexdigest()[:24]
 
 

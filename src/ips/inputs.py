@@ -14,7 +14,7 @@ from ips.data.labels import encode_labels
 from ips.data.numbers import has_label
 from ips.data.table import NO_GROUP, Row, group_column, read_cells
 from ips.errors import DataError
-from ips.files import folders_below, list_files
+from ips.files import absolute, folders_below, joined, list_files
 from ips.images import is_image
 from ips.patches.opening import FEATURE_SUFFIXES
 
@@ -127,7 +127,7 @@ def _rows(table: Path, config: Config, *, group: str | None = None) -> list[Row]
     labels = label_columns(tasks)
     return [
         Row(
-            root / cells[column],
+            joined(root, cells[column]),
             {label: cells[label] for label in labels},
             None,
             group=None if group is None else cells[group],
@@ -145,7 +145,7 @@ def _present(config: Config, columns: Collection[str]) -> list[str]:
 
 def _match(images: Sequence[str], rows: Sequence[Row]) -> dict[str, Row]:
     """The row of each image that has one."""
-    by_path = {row.path.resolve(): row for row in rows}
+    by_path = {absolute(row.path): row for row in rows}
     by_name: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_name[row.path.name].append(row)
@@ -154,7 +154,7 @@ def _match(images: Sequence[str], rows: Sequence[Row]) -> dict[str, Row]:
     for image in images:
         name = Path(image).name
         named = by_name[name]
-        if match := by_path.get(Path(image).resolve()):
+        if match := by_path.get(absolute(Path(image))):
             found[image] = match
         elif len(named) == count[name] == 1:
             found[image] = named[0]

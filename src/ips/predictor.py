@@ -17,7 +17,7 @@ from ips.errors import ConfigError
 from ips.explain import Explanation
 from ips.explain.average import average_explanations, join_explanations
 from ips.explain.maps import attention_from_prediction
-from ips.files import fingerprint, split_address
+from ips.files import absolute, fingerprint, split_address
 from ips.images.colour import channels_of
 from ips.models import Net, Prediction, ScoreTable
 from ips.models.outputs import attention_from_logits
@@ -238,8 +238,8 @@ class Predictor:
         patches = self.config.patches.model_dump_json()
         keys: list[str] = []
         for image in images:
-            file = split_address(image)[0]
-            keys.append(fingerprint(file, patches, image.resolve(), self._model_fingerprint, *keys))
+            facts = patches, absolute(image), self._model_fingerprint, *keys
+            keys.append(fingerprint(split_address(image)[0], *facts))
         return keys[-1]
 
     def _score_file(self, images: Sequence[Path]) -> Path:

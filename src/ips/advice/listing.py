@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ips.errors import DataError, IPSError
-from ips.files import folders_below, is_file, list_files, split_address
+from ips.files import folders_below, is_file, joined, list_files, split_address
 from ips.images import is_image
 from ips.patches import open_features
 from ips.patches.opening import FEATURE_SUFFIXES
@@ -47,7 +47,7 @@ class FileIndex:
         """
         if not cell:
             return None
-        direct = self.root / cell
+        direct = joined(self.root, cell)
         if is_file(split_address(direct)[0]):
             return direct
         name = cell.replace("\\", "/").rpartition("/")[2]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from ips.data.cells import read_lines
 from ips.data.split import Split, divided_groups
 from ips.errors import DataError, listed, shown
-from ips.files import exists, is_file, split_address, write_text
+from ips.files import exists, is_file, joined, split_address, write_text
 
 if TYPE_CHECKING:  # a mistake in a table is reported before torch is imported
     from torch import Tensor
@@ -142,9 +142,9 @@ def scan_table(
     rows: list[Row] = []
     errors: list[DataError] = []
     first_line: dict[Path, int] = {}
-    left_out = {folder / name for name in exclude}
+    left_out = {joined(folder, name) for name in exclude}
     for line, cells in lines:
-        file, split, problem = folder / cells[path], None, None
+        file, split, problem = joined(folder, cells[path]), None, None
         if cells[path] and file in left_out:
             continue
         if split_column:
@@ -311,7 +311,7 @@ def _no_path_column(
     table: Path, path: str, columns: Sequence[str], cells: Mapping[str, str], folder: Path
 ) -> str:
     """`_no_column` with the column whose first cell is a file, or that is called like one."""
-    files = [c for c in columns if cells[c] and is_file(split_address(folder / cells[c])[0])]
+    files = [c for c in columns if cells[c] and is_file(split_address(joined(folder, cells[c]))[0])]
     usual = [column for column in columns if column.lower() in PATH_NAMES]
     similar = _similar(path, columns)
     guesses = [*files, *([similar] if similar else []), *usual]

@@ -14,6 +14,7 @@ from ips.errors import ImageError
 from ips.images.colour import to_bytes, white_level
 from ips.images.damage import decoding
 from ips.images.image import Image, Pixels, Size
+from ips.remote import local_file
 
 #: More bands than this are rather a side of the image, or a damaged tag.
 MAX_BANDS = 512
@@ -107,9 +108,9 @@ class NpyImage(WholeImage):
         return to_bytes(values, self._white)
 
     def _open(self) -> npt.NDArray[Any]:
-        with decoding(self.path.name):
-            array = np.load(self.path, mmap_mode="r", allow_pickle=False)
-            stored, expected = self.path.stat().st_size, array.offset + array.nbytes
+        with decoding(self.path.name), local_file(self.path) as file:
+            array = np.load(file, mmap_mode="r", allow_pickle=False)
+            stored, expected = file.stat().st_size, array.offset + array.nbytes
         if stored != expected:
             raise ImageError(
                 f"{self.path.name} has {stored:,} bytes, but its header describes {array.dtype} "

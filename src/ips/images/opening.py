@@ -12,12 +12,14 @@ import numpy.typing as npt
 from PIL import Image as PILImage
 
 from ips.errors import ImageError, because, require
+from ips.files import is_file
 from ips.images.array import ArrayImage, NpyImage
 from ips.images.damage import DamagedError
 from ips.images.image import Image
 from ips.images.pillow import PillowImage, pillow_array
-from ips.images.tiff import TiffImage
+from ips.images.tiff import TiffImage, can_read_ranges
 from ips.images.tiff_geometry import check_tables_of_slide
+from ips.remote import RemoteFile, address
 
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # classic and BigTIFF, in both byte orders
 _NPY = b"\x93NUMPY"
@@ -27,7 +29,7 @@ _SUFFIXES = {".bmp", ".btf", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", "
 
 def is_image(path: Path) -> bool:
     """Whether a file in a folder is an image, by its suffix; hidden files are not."""
-    return path.is_file() and path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
+    return is_file(path) and path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
 
 
 def open_image(
@@ -38,8 +40,10 @@ def open_image(
     """Open an image file, an image of Pillow, or an array ``(h, w)`` or ``(h, w, C)``.
 
     Only the header is read. OpenSlide reads whole slides, tifffile other TIFFs, Pillow the rest;
-    ``.npy`` files are memory-mapped. Transparency is laid on the background, palettes and CMYK
-    become RGB, and images that are decoded whole are turned upright as their EXIF data says.
+    ``.npy`` files are memory-mapped. Of a remote TIFF or SVS, only the parts that are read are
+    transferred; other remote files are copied, see `ips.remote`. Transparency is laid on the
+    background, palettes and CMYK become RGB, and images that are decoded whole are turned upright
+    as their EXIF data says.
 
     Args:
         source: file, image of Pillow or array.
@@ -56,7 +60,9 @@ def open_image(
     if isinstance(source, np.ndarray):
         return ArrayImage(source, white=white)
     path = Path(source)
-    start = _first_bytes(path)
+    start, ranges = _inspect(path)
+    if ranges:
+        return TiffImage(path, white=white)
     if start.startswith(_NPY):
         return NpyImage(path, white=white)
     if find_spec("openslide") is None:  # the extra `slides` is not installed
@@ -80,17 +86,26 @@ def open_image(
     return SlideImage(path)
 
 
-def _first_bytes(path: Path) -> bytes:
+def _inspect(path: Path) -> tuple[bytes, bool]:
+    """The first bytes of a file, and whether it is a remote TIFF to be read by ranges."""
+    if (url := address(path)) is not None:
+        with RemoteFile(url) as stream:
+            start = _not_empty(stream.read(8), path)
+            stream.seek(0)
+            return start, start.startswith(_TIFF) and can_read_ranges(stream, path.name)
     if path.is_dir():
         raise ImageError(f"{path} is a folder: give the image file in it")
     try:
         with path.open("rb") as file:
-            start = file.read(8)
+            return _not_empty(file.read(8), path), False
     except FileNotFoundError as error:
         raise ImageError(f"{path} does not exist: check the path") from error
     except OSError as error:
         reason = because(error, remedy="check the path")
         raise ImageError(f"{path} cannot be opened {reason}") from error
+
+
+def _not_empty(start: bytes, path: Path) -> bytes:
     if not start:
         raise ImageError(f"{path} is empty: copy or export it again")
     return start

@@ -23,6 +23,7 @@ from ips.images.array import WholeImage, as_pixels
 from ips.images.colour import over, to_bytes, white_level
 from ips.images.damage import decoding
 from ips.images.image import Pixels
+from ips.remote import local_file
 
 #: Pillow warns of a "decompression bomb" at 0.09 gigapixels; real images are larger than that.
 MAX_PIXELS = 2_000_000_000
@@ -67,12 +68,15 @@ class PillowImage(WholeImage):
             return over(np.asarray(image.convert(f"{mode}A")), self.background)
         return np.asarray(image.convert(mode))
 
+    def _decode_png(self) -> npt.NDArray[Any]:
+        with local_file(self.path) as file:
+            content = file.read_bytes()
+        return np.asarray(imagecodecs.png_decode(content))
+
     def _decode_deep(self, image: PILImage.Image) -> Pixels:
         """Decode more than 8 bits, which Pillow reduces to 8 in colour."""
         values: npt.NDArray[Any] = (
-            imagecodecs.png_decode(self.path.read_bytes())
-            if image.format == "PNG"
-            else np.asarray(image)
+            self._decode_png() if image.format == "PNG" else np.asarray(image)
         )
         values = values.reshape(*values.shape[:2], -1)
         if values.shape[2] > self.channels:
@@ -134,7 +138,8 @@ def _opened(path: Path) -> ImageFile:
     with decoding(path.name), _LIMIT_LOCK:  # Pillow's limit is global: lift it and restore it
         limit, PILImage.MAX_IMAGE_PIXELS = PILImage.MAX_IMAGE_PIXELS, None
         try:
-            image = PILImage.open(path)
+            with local_file(path) as file:
+                image = PILImage.open(file)
         except UnidentifiedImageError as error:
             raise ImageError(
                 f"{path.name} has no known image format, or is damaged: convert it to PNG, JPEG "

@@ -11,12 +11,13 @@ from ips.images.colour import over
 from ips.images.damage import DamagedError, decoding
 from ips.images.image import Image, Pixels, Size
 from ips.images.tile_cache import CACHE_BYTES
+from ips.remote import local_file
 
 
 def vendor_of(path: Path) -> str | None:
     """Return OpenSlide's name for the format of a file, None if it does not know the format."""
-    with decoding(path.name):
-        vendor: str | None = openslide.OpenSlide.detect_format(path)
+    with decoding(path.name), local_file(path) as file:
+        vendor: str | None = openslide.OpenSlide.detect_format(file)
     return vendor
 
 
@@ -32,7 +33,7 @@ class SlideImage(Image):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with decoding(path.name), openslide.OpenSlide(path) as slide:
+        with decoding(path.name), self._opened() as slide:
             x, y, power = _numbers(slide, "mpp-x", "mpp-y", "objective-power")
             bounds = _numbers(slide, "bounds-x", "bounds-y", "bounds-width", "bounds-height")
             left, top, width, height = map(int, bounds)
@@ -48,9 +49,13 @@ class SlideImage(Image):
             # Some vendors store the factors in the file, and OpenSlide prefers them.
             self.level_downsamples = tuple(slide.level_downsamples)
 
+    def _opened(self) -> openslide.OpenSlide:
+        with local_file(self.path) as file:
+            return openslide.OpenSlide(file)
+
     def _open(self) -> openslide.OpenSlide:
         with decoding(self.name):
-            slide = openslide.OpenSlide(self.path)
+            slide = self._opened()
             slide.set_cache(openslide.OpenSlideCache(CACHE_BYTES))
             return slide
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import weakref
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,14 @@ from ips.images.tiff_header import read_magnification, read_mpp, read_white
 from ips.images.tiff_level import TiffLevel
 from ips.images.tiff_pyramid import pyramid
 from ips.images.tile_cache import CACHE_BYTES, TileCache
+from ips.remote import RemoteFile, address
 
 # Rows of tiles to cache: those of a row of patches and of the next row, which may overlap it.
 _ROWS = 4
 
 logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # errors are reported by us
 
+_APERIO_YCBCR = 33003
 _RGB = (tifffile.PHOTOMETRIC.RGB, tifffile.PHOTOMETRIC.YCBCR)
 
 
@@ -44,7 +48,7 @@ class TiffImage(Image):
     def __init__(self, path: Path, *, white: float | None = None) -> None:
         self.path = path
         self._white = white
-        with decoding(path.name), tifffile.TiffFile(path) as file:
+        with decoding(path.name), opened_tiff(path) as file:
             levels = _levels(file, path.name, white)
             self.bits = int(file.series[0].keyframe.bitspersample)
             super().__init__(
@@ -74,14 +78,38 @@ class TiffImage(Image):
         )
 
 
+@contextmanager
+def opened_tiff(path: Path) -> Iterator[Any]:
+    """A TIFF for the block; of a remote file, only the parts that are read are transferred."""
+    url = address(path)
+    with (
+        nullcontext(path) if url is None else RemoteFile(url) as source,
+        tifffile.TiffFile(source) as file,
+    ):
+        yield file
+
+
+def can_read_ranges(stream: RemoteFile, name: str) -> bool:
+    """Whether a TIFF is read as OpenSlide would read it: an ordinary one, or Aperio's SVS.
+
+    Other vendors have rules of their own, and so have Aperio's JPEG 2000 tiles in YCbCr.
+    """
+    with decoding(name), tifffile.TiffFile(stream) as file:
+        vendors = (file.is_ndpi, file.is_scn, file.is_bif, file.is_philips)
+        first = file.pages.first
+        trestle = str(first.tags.valueof("Software", default="")).startswith("MedScan")
+        return not any(vendors) and not trestle and first.compression != _APERIO_YCBCR
+
+
 class _OpenTiff:
     """An open file and its decoded tiles."""
 
     def __init__(self, path: Path, white: float | None) -> None:
-        file = tifffile.TiffFile(path)
+        stack = ExitStack()
+        file = stack.enter_context(opened_tiff(path))
         # tifffile's objects refer to each other, so the garbage collector would close the file
         # late and with a warning.
-        self.close = weakref.finalize(self, file.close)
+        self.close = weakref.finalize(self, stack.close)
         self.levels = _levels(file, path.name, white)
         # Patches are read row by row, so caching more than a few rows of tiles is useless.
         rows = max(level.row_bytes for level in self.levels)

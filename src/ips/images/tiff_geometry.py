@@ -14,6 +14,7 @@ import tifffile
 
 from ips.errors import ImageError
 from ips.images.image import Size
+from ips.remote import local_file
 
 _JPEG_SIZES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # markers of frames
 _NO_LENGTH = {0x01, *range(0xD0, 0xD9)}  # markers without a segment
@@ -78,7 +79,7 @@ def check_tables_of_slide(path: Path) -> None:
     has strips, is left to OpenSlide.
     """
     try:
-        with tifffile.TiffFile(path) as file:
+        with local_file(path) as local, tifffile.TiffFile(local) as file:
             pages = [page for page in file.pages if isinstance(page, tifffile.TiffPage)]
             tables = [_tag_table(page) for page in pages]
     except Exception:  # OpenSlide reads more variants

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from xml.etree import ElementTree
 
@@ -13,8 +14,10 @@ _PER_UNIT = {2: 25_400.0, 3: 10_000.0}  # ResolutionUnit: inch, centimetre
 
 def read_mpp(file: Any) -> tuple[float, float] | None:
     """Return the micrometres per pixel along x and y, None if unknown."""
-    pixels = _ome_element(file, "Pixels")
-    if pixels is not None:
+    pixels, aperio = _ome_element(file, "Pixels"), _aperio_number(file, "MPP")
+    if aperio:
+        sides = [aperio, aperio]
+    elif pixels is not None:
         sides = [_physical_size(pixels, axis) for axis in "XY"]
     else:
         sides = [_tag_size(file.pages.first, axis) for axis in "XY"]
@@ -24,7 +27,9 @@ def read_mpp(file: Any) -> tuple[float, float] | None:
 
 
 def read_magnification(file: Any) -> float | None:
-    """Return the magnification of the objective in OME metadata, None if unknown."""
+    """Return the magnification of the objective, as OME or Aperio state it; None if unknown."""
+    if aperio := _aperio_number(file, "AppMag"):
+        return aperio
     objective = _ome_element(file, "Objective")
     stated = None if objective is None else objective.get("NominalMagnification")
     return float(stated) if stated else None
@@ -44,6 +49,14 @@ def read_white(file: Any) -> float | None:
     if not bits and largest & (largest + 1) == 0:
         bits = largest.bit_length()
     return 2.0**bits - 1 if 8 < bits <= 16 else None
+
+
+def _aperio_number(file: Any, key: str) -> float:
+    """A number that Aperio writes into the description as ``|MPP = 0.2520|``; 0 if it is not."""
+    if not file.is_svs:
+        return 0.0
+    match = re.search(rf"\|\s*{key}\s*=\s*(\d+(?:\.\d+)?)", str(file.pages.first.description))
+    return float(match[1]) if match else 0.0
 
 
 def _ome_element(file: Any, kind: str) -> ElementTree.Element | None:

@@ -21,6 +21,7 @@ from ips.errors import PatchError
 from ips.files import atomic_path
 from ips.patches.layouts import FORMAT, VERSION
 from ips.patches.source import Coords
+from ips.remote import address
 
 # As in CLAM: one row is cheap to read, and so are all in a row.
 _CHUNK_ROWS = 32
@@ -76,7 +77,9 @@ class FeatureWriter:
         if size is not None:
             self._geometry |= {"level0_width": size[0], "level0_height": size[1]}
         if slide is not None:  # HDF5 has no names that are not UTF-8
-            self._geometry["slide"] = str(slide.absolute()).encode(errors="replace").decode()
+            self._geometry["slide"] = (
+                (address(slide) or str(slide.absolute())).encode(errors="replace").decode()
+            )
         self._features: dict[str, str] = {"encoder": encoder}
         if layout == "trident":
             finest = magnification or (10 / mpp if mpp else None)

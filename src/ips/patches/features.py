@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from ips.errors import PatchError
-from ips.files import split_address
+from ips.files import is_file, split_address
 from ips.patches import hdf5, layouts
 from ips.patches.source import Coords, Indices, Part, PatchSource, as_index
 
@@ -71,7 +71,7 @@ class FeatureBag(PatchSource):
         self.name = self.path.name if group is None else f"{self.path.name}::{group}"
         if mpp is not None and not (math.isfinite(mpp) and mpp > 0):
             raise PatchError(f"{self.name}: mpp={mpp}, expected micrometres per pixel above 0")
-        if not self.path.is_file():
+        if not is_file(self.path):
             raise PatchError(f"{self.path}: no such feature file: check the path")
         with _hdf5_lock, hdf5.opened(self.path, what=_WHAT, remedy=_REMEDY) as file:
             self.layout = layouts.inspect(file, group=group, name=self.name)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ips.errors import PatchError, because, shown
+from ips.remote import local_file
 
 # Errors of h5py about damaged bytes, which can fail anywhere: names that are not UTF-8, unknown
 # number formats, attributes of impossible sizes.
@@ -34,14 +35,14 @@ _LIMIT = 2.0**53
 
 def open_file(path: Path, *, what: str, remedy: str, **options: Any) -> h5py.File:
     """Open ``path`` for reading; ``what`` and ``remedy`` are for the message if that fails."""
-    with reading(path, what=what, remedy=remedy):
-        return h5py.File(path, "r", **options)
+    with reading(path, what=what, remedy=remedy), local_file(path) as file:
+        return h5py.File(file, "r", **options)
 
 
 @contextmanager
 def opened(path: Path, *, what: str, remedy: str) -> Iterator[h5py.File]:
     """Open ``path`` for the block; every error of HDF5 in it is one sentence."""
-    with reading(path, what=what, remedy=remedy), h5py.File(path, "r") as file:
+    with reading(path, what=what, remedy=remedy), open_file(path, what=what, remedy=remedy) as file:
         yield file
 
 
