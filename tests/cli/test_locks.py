@@ -67,8 +67,8 @@ def test_a_locked_run_can_be_read(home: Path) -> None:
 def test_a_folder_of_features_is_locked_and_its_shares_are_not(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "a.png")
-    words = "slides", "features", tmp_path / "a.png", "--out", tmp_path / "out"
-    words = *words, "--patch-size", "32", "--encoder", "thin-resnet", "--weights", "none"
+    encoder = "--patch-size", "32", "--encoder", "thin-resnet", "--weights", "none"
+    words = "slides", "features", tmp_path / "a.png", "--out", tmp_path / "out", *encoder
     with holder(tmp_path / "out"):
         for shard in ((), ("--shard", "1/2")):
             outcome = Outcome(*words, *shard)

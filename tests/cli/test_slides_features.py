@@ -92,8 +92,8 @@ def test_status(slides: Path, tmp_path: Path) -> None:
 def test_shares(slides: Path, tmp_path: Path) -> None:
     tissue, out = tmp_path / "tissue", tmp_path / "features"
     for shard, found in (("1/2", "tissue in 1 of 2 slides"), ("2/2", "tissue in 1 of 1 slides")):
-        words = ("slides", "tissue", slides, "--out", tissue, "--patch-size", "32")
-        assert found in invoke(*words, "--shard", shard)[1]
+        options = ("--patch-size", "32", "--shard", shard)
+        assert found in invoke("slides", "tissue", slides, "--out", tissue, *options)[1]
     words = ("slides", "features", slides, "--out", out, "--coords", tissue, *THIN)
     assert "1 done, 1 without tissue" in invoke(*words, "--shard", "1/2")[1]
     assert invoke(*words, "--shard", "2/2")[1].endswith(f"{out}: 1 done")
