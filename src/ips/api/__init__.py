@@ -37,10 +37,12 @@ from ips.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ips.bench.devices import check_device
     from ips.bench.memory import bench_memory
     from ips.bench.read import bench_read
     from ips.bench.speed import bench_selection, bench_step
     from ips.config import Config
+    from ips.doctor import examine as doctor
     from ips.experiments import ExperimentResult
     from ips.patches import FileLayout
     from ips.pretraining.train import pretrain
@@ -65,6 +67,8 @@ __all__ = [
     "bench_selection",
     "bench_step",
     "check",
+    "check_device",
+    "doctor",
     "evaluate",
     "evaluate_cohort",
     "experiment",
@@ -91,6 +95,8 @@ _LAZY = {
     "bench_read": "ips.bench.read.bench_read",
     "bench_selection": "ips.bench.speed.bench_selection",
     "bench_step": "ips.bench.speed.bench_step",
+    "check_device": "ips.bench.devices.check_device",
+    "doctor": "ips.doctor.examine",
     "evaluate": "ips.training.evaluate",
     "evaluate_cohort": "ips.report.evaluation.evaluate_cohort",
     "find_tissue": "ips.slides.tissue.find_tissue",
