@@ -50,6 +50,9 @@ _EXTRAS = {
     "aiohttp": "remote",
     "s3fs": "remote",
     "gcsfs": "remote",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
+    "onnxscript": "onnx",
 }
 
 #: What to do about errors of the operating system that say nothing about the content of a file.

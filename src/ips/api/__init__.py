@@ -32,6 +32,7 @@ from ips.api.inference import (
     view,
 )
 from ips.api.own_data import check, init
+from ips.api.sharing import export
 from ips.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ __all__ = [
     "evaluate_cohort",
     "experiment",
     "explain",
+    "export",
     "extract_features",
     "feature_status",
     "find_tissue",
