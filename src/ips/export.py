@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,8 +26,7 @@ from ips.models.exporting import AggregationStep, EmbeddingStep, PatchClassifier
 from ips.predictor import Ensemble, Predictor
 from ips.tasks import build_tasks
 
-Format = Literal["torch", "onnx", "wsinfer"]
-FORMATS: tuple[Format, ...] = ("torch", "onnx", "wsinfer")
+FORMATS = ("torch", "onnx", "wsinfer")
 
 TOLERANCE = 1e-5
 _SPEC = "1.0"
@@ -69,7 +68,7 @@ def export_model(
     predictor: Predictor,
     out: Path,
     *,
-    formats: Sequence[Format] = ("torch",),
+    formats: Sequence[str] = ("torch",),
     patches: int | None = None,
 ) -> list[Exported]:
     """Export a model, part by part, and compare every file with it.
@@ -89,6 +88,8 @@ def export_model(
             f"method={predictor.config.method}: only networks that aggregate patches can be "
             "exported: ips, rps, deepmil, deepmil-plus and ips-deepmil"
         )
+    if unknown := [kind for kind in formats if kind not in FORMATS]:
+        raise ConfigError(f"format {unknown[0]}: expected one of {', '.join(FORMATS)}")
     net = net.cpu().eval()
     files: list[Exported] = []
     for kind in formats:
@@ -102,7 +103,7 @@ def export_model(
 
 
 def _parts(net: SelectingNet, config: Config, patches: int | None) -> Iterator[_Part]:
-    shape = tuple(size or config.patches.size for size in net.patch_shape)
+    shape = _shape(net, config)
     M, D = net.keep or patches or _NO_CHOICE, _dim(net, shape)
     random = torch.Generator().manual_seed(0)
 
@@ -125,6 +126,15 @@ def _parts(net: SelectingNet, config: Config, patches: int | None) -> Iterator[_
             raise ConfigError(f"--patches {patches}: the model keeps {M}: give at least as many")
         whole = WholeModel(net, patches=patches, seed=config.train.seed)
         yield _Part("model", whole, ("patches",), ({},), lambda _: (draw_patches(patches),))
+
+
+def _shape(net: SelectingNet, config: Config) -> tuple[int, ...]:
+    """Shape of one patch."""
+    if net.patch_shape is None:
+        raise ConfigError(
+            "the encoder does not say what it takes: give it a `patch_shape`, as in ips.nn.ResNet"
+        )
+    return tuple(size or config.patches.size for size in net.patch_shape)
 
 
 def _dim(net: SelectingNet, shape: tuple[int, ...]) -> int:
@@ -207,7 +217,8 @@ def _write_wsinfer(predictor: Predictor, net: SelectingNet, out: Path) -> Export
     config, task = predictor.config, predictor.config.readout
     classifier = PatchClassifier(net).eval()
     assert task is not None
-    if config.patches.mpp is None or net.patch_shape[0] != 3 or len(net.patch_shape) == 1:
+    channels, *sides = _shape(net, config)
+    if config.patches.mpp is None or channels != 3 or not sides:
         raise ConfigError(
             "wsinfer: such a model takes colour patches at a known resolution: train with "
             "patches.mpp and three channels"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ips.locks import lock_folder
 
 if TYPE_CHECKING:
-    from ips.export import Exported, Format
+    from ips.export import Exported
     from ips.predictor import Predictor
 
 
@@ -17,7 +17,7 @@ def export(
     run: str | Path | Predictor,
     *,
     out: str | Path,
-    formats: Sequence[Format] = ("torch",),
+    formats: Sequence[str] = ("torch",),
     patches: int | None = None,
 ) -> list[Exported]:
     """Export a model, part by part, and compare every file with it.
