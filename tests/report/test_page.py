@@ -213,7 +213,11 @@ def test_nearly_uniform_attention_is_called_so(tmp_path: Path) -> None:
     page = read_page(tmp_path / "report.html")
     assert "Attention is nearly uniform in 1 of these 2 images" in page.text
     words = "attention is nearly uniform, highest of 9 patches: 11.1 %, 1.0 x an even share"
-    assert page.words.count(words) == 1
+    assert page.text.count(words) == 1
+    assert [attrs["class"] for attrs in page.named("p") if attrs.get("class") == "badge"] == [
+        "badge"
+    ]
+    assert "1.0 x" in page.words  # attention of a patch beside its share
 
 
 @pytest.mark.parametrize("skill", [0.0, 8.0])

@@ -36,6 +36,7 @@ class Picture:
         size: width and height of the image in pixels.
         boxes: left, top, width and height ``(k, 4)`` of the patches in the image.
         attention: ``(k,)`` attention of these patches, in descending order.
+        ratios: ``(k,)`` their share of the attention to all patches, in even shares.
         labels: most probable class of each patch; None without a patch-level head.
         crops: the patches with the highest attention as data URLs.
         selected: K, number of selected patches.
@@ -47,6 +48,7 @@ class Picture:
     size: tuple[int, int]
     boxes: Floats
     attention: Floats
+    ratios: Floats
     labels: list[int] | None
     crops: list[str]
     selected: int
@@ -81,18 +83,19 @@ def make_picture(explanation: Explanation) -> Picture:
     view = part.thumbnail(_SIDE)
     height, width = view.pixels.shape[:2]
     smallest = 3 * max(width, height) / 320
-    coords = explanation.coords[:_DRAWN]
+    coords, spread = explanation.coords[:_DRAWN], explanation.spread
     crops = source.read(explanation.indices[:_CROPS].cpu()).cpu().numpy()  # (_, C, h, w)
     return Picture(
         image=_data_url(view.pixels, side=_SIDE),
         size=(width, height),
         boxes=boxes(view, coords, extent=part.patch_side, smallest=smallest),
         attention=explanation.attention[:_DRAWN].detach().double().cpu().numpy(),
+        ratios=explanation.mean_attention[explanation.indices[:_DRAWN].cpu()] * spread.patches,
         labels=None if labels is None else labels[:_DRAWN],
         crops=[_data_url(as_rgb(patch.transpose(1, 2, 0)), side=_CROP) for patch in crops],
         selected=len(explanation.indices),
         patches=explanation.patches,
-        spread=explanation.spread,
+        spread=spread,
     )
 
 

@@ -18,6 +18,7 @@ from ips._version import __version__
 from ips.config import Config
 from ips.config_io import describe
 from ips.explain.colours import class_colours, class_name, ink_on, rgb, shortened
+from ips.explain.spread import times
 from ips.files import atomic_write
 from ips.localisation import CAVEAT, CHANCE, Localisation, notes
 from ips.predictions import PURPOSE, TestPredictions
@@ -124,6 +125,7 @@ def _environment() -> Environment:
         "num": lambda value: f"{value:.5g}",
         "shortened": shortened,
         "tick_texts": tick_texts,
+        "times": times,
         "shade": lambda share: f"s{max(1, round(8 * share))}" if share else "z",
         "hex": to_hex,
         "ink": lambda colour: ink_on(rgb(colour)),

@@ -102,8 +102,8 @@ def _labels(task: TaskPredictions) -> Table:
         recall, precision = _ratio(found, found + missed), _ratio(found, found + false_positives)
         numbers = [f"{count:,}" for count in (found + missed, missed, false_positives)]
         auc_text = f"{area.value:.3f}" if area.defined else "–"
-        rows.append([task.classes[i], *numbers, recall, precision, auc_text])
-    columns = "label", "images", "false negatives", "false positives", "recall", "precision", "AUC"
+        rows.append([task.classes[i], recall, precision, auc_text, *numbers])
+    columns = "label", "recall", "precision", "AUC", "images", "false negatives", "false positives"
     return Table(f"Labels of {task.name}", columns, rows, "counts")
 
 
