@@ -32,7 +32,7 @@ from ips.api.inference import (
     view,
 )
 from ips.api.own_data import check, init
-from ips.api.sharing import export
+from ips.api.sharing import export, share
 from ips.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ __all__ = [
     "predict_csv",
     "pretrain",
     "report",
+    "share",
     "train",
     "train_folds",
     "view",

@@ -35,3 +35,34 @@ def export(
     predictor = run if isinstance(run, Predictor) else load(run)
     with lock_folder(Path(out), option="output folder"):
         return export_model(predictor, Path(out), formats=formats, patches=patches)
+
+
+def share(
+    run: str | Path,
+    *,
+    out: str | Path | None = None,
+    hub: str | None = None,
+    public: bool = False,
+    pictures: bool = False,
+    licence: str | None = None,
+) -> str:
+    """Write a model with its card into a folder, or to the hub; return where it is.
+
+    Args:
+        run: run folder.
+        out: output folder; or
+        hub: OWNER/REPO, a repository of the Hugging Face hub, created if missing.
+        public: whether a new repository is public.
+        pictures: also share the figure that shows test images, which may be private.
+        licence: identifier of the licence of the weights, such as ``apache-2.0``.
+    """
+    from ips.errors import ConfigError
+    from ips.sharing import push_to_hub, save_pretrained
+
+    if (out is None) == (hub is None):
+        raise ConfigError("give either --out DIR or --hub OWNER/REPO")
+    if hub is not None:
+        return push_to_hub(Path(run), hub, private=not public, pictures=pictures, licence=licence)
+    assert out is not None
+    save_pretrained(Path(run), Path(out), pictures=pictures, licence=licence)
+    return str(out)

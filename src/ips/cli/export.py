@@ -1,4 +1,4 @@
-"""`ips export`: a trained model for other programs."""
+"""`ips export` and `ips share`: a trained model for other programs and people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 from typer import Option
 
 from ips import api
-from ips.cli.app import app, print_table
+from ips.cli.app import app, print_message, print_table
 from ips.cli.options import OutFolder, RunFolder
 
 
@@ -42,3 +42,26 @@ def export(
     files = api.export(run, out=out, formats=formats, patches=patches)
     rows = [(str(file.path), f"{file.difference:.1e}") for file in files]
     print_table(["file", "largest difference from the model"], rows)
+
+
+@app.command()
+def share(
+    run: RunFolder,
+    out: Annotated[Path | None, Option(metavar="DIR", help="Output folder")] = None,
+    hub: Annotated[
+        str | None,
+        Option(metavar="OWNER/REPO", help="Repository of the Hugging Face hub, instead of --out"),
+    ] = None,
+    public: Annotated[
+        bool, Option("--public", help="Make a new repository public; private by default")
+    ] = False,
+    pictures: Annotated[
+        bool, Option("--pictures", help="Include the figure that shows some of the test images")
+    ] = False,
+    licence: Annotated[
+        str | None, Option(metavar="ID", help="Licence of the weights, such as apache-2.0")
+    ] = None,
+) -> None:
+    """Write a model with a model card into a folder, or upload it to the hub."""
+    where = api.share(run, out=out, hub=hub, public=public, pictures=pictures, licence=licence)
+    print_message(f"{where}: model.safetensors, config.json, README.md")
