@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from ips._version import __version__
 from ips.config import TableConfig
@@ -71,7 +71,7 @@ def model_card(
     )
 
 
-def _template() -> Any:
+def _template() -> Template:
     environment = Environment(
         loader=PackageLoader("ips.sharing"),
         autoescape=False,  # Markdown; `cell` escapes what comes from files

@@ -99,7 +99,12 @@ def _without_paths(config: Config) -> Config:
     """A config without folders and files of this machine, whose names may be private."""
     update: dict[str, Any] = {}
     if isinstance(data := config.data, TableConfig):
-        names = {"csv": Path(data.csv.name), "root": None, "objects": None, "exclude": []}
+        names: dict[str, Any] = {
+            "csv": Path(data.csv.name),
+            "root": None,
+            "objects": None,
+            "exclude": [],
+        }
         update["data"] = data.model_copy(update=names)
     if (weights := config.encoder.weights) is not None and not is_name(weights):
         update["encoder"] = config.encoder.model_copy(update={"weights": Path(weights.name)})
