@@ -6,8 +6,9 @@
 Each slide has its own server process. Both are asked for the same positions in turn, so that other
 load on the machine slows down both. The script fetches tiles of the image and of random attention
 (one value per 256 px), all of them entirely tissue: white tiles are faster, and the small slide has
-more that are partly white. Tiles that were fetched before are cached and not counted. Missing files
-are created: the slides, and a small model. Linux only, because it reads /proc.
+more that are partly white. Tiles that were fetched before are cached and not counted. The first
+picture is that of a server that has read nothing yet: page, list, and the whole slide at 1,024 px.
+Missing files are created: the slides, and a small model. Linux only, because it reads /proc.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from predict_gigapixel import make_model, make_parser
 
 SMALL = 32_768
 TILE = 256
+FIRST = 2  # zoom of the first picture: 4 x 4 tiles, 1,024 px
 
 
 class Server:
@@ -44,11 +46,23 @@ class Server:
         address = urlsplit(self.process.stdout.readline().strip())
         self._root = address.path
         self._connection = HTTPConnection(str(address.netloc), timeout=60)
-        self.id = json.loads(self.get("api/images"))["images"][0]["id"]
+        self.first_picture = self._open_page()
         while "kept" not in (self.details().get("answer") or {}):
             time.sleep(0.1)
         self.zoom = self.details()["zoom"]
         self._connection.close()  # it would time out while the other server starts; it reopens
+
+    def _open_page(self) -> float:
+        """Seconds from the request of the page to the last tile of its first picture."""
+        started = time.perf_counter()
+        for address in ("", "api/run"):
+            self.get(address)
+        self.id = json.loads(self.get("api/images"))["images"][0]["id"]
+        zoom = min(FIRST, self.details()["zoom"])
+        for column in range(2**zoom):
+            for row in range(2**zoom):
+                self.get(f"tiles/{self.id}/{zoom}/{column}/{row}")
+        return time.perf_counter() - started
 
     def details(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.get(f"api/images/{self.id}"))
@@ -130,6 +144,7 @@ def pan(servers: dict[str, Server], sides: dict[str, int], count: int) -> dict[s
     }
 
     return {
+        "seconds to the first picture": {n: round(s.first_picture, 3) for n, s in servers.items()},
         "tiles of each slide": count,
         "pixels, big / small": (sides["big"] / sides["small"]) ** 2,
         "counted pairs": len(times["tiles", "big"]),

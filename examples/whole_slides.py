@@ -5,9 +5,10 @@
 
 The slides are generated (`ips data tissue-slides`). With your own slides, leave out the first
 command and write a CSV of paths and labels. Each command is what you would type, and continues
-where it stopped, so the script can be interrupted and started again. At the end, `summary.json` has
-the AUC on held-out slides, and how well attention finds the patches with abnormal nuclei, for
-features pre-trained with BYOL and for those of the same encoder untrained.
+where it stopped, so the script can be interrupted and started again. At the end, `figures/` has
+pictures of two test slides (Figures 1, 5 and 10 of the paper), and `summary.json` has the AUC on
+held-out slides, and how well attention finds the patches with abnormal nuclei, for features
+pre-trained with BYOL and for those of the same encoder untrained.
 """
 
 from __future__ import annotations
@@ -87,6 +88,14 @@ def localisation(run: Path, table: Path, truth: Path) -> dict[str, float]:
     return {key: float(np.mean([f[key] for f in found])) for key in found[0]}
 
 
+def draw_slides(run: Path, table: Path, truth: Path, out: Path) -> None:
+    """Draw two test slides with abnormal nuclei: attention, crops, and the truth as contours."""
+    with table.open(newline="") as file:
+        rows = [r for r in csv.DictReader(file) if r["split"] == "test" and r["tumor"] == "1"]
+    slides = [row["path"] for row in rows[:2]]
+    command("explain", run, *slides, "--annotations", truth, "--out", out)
+
+
 def main() -> None:
     """Run the commands, and write the summary."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -143,6 +152,7 @@ def main() -> None:
             "runs": scores,
             "mean": {key: float(np.mean([s[key] for s in scores])) for key in scores[0]},
         }
+    draw_slides(folder / "run-byol-0", folder / "byol.csv", data / "truth", folder / "figures")
     path = folder / "summary.json"
     before = json.loads(path.read_text())["seconds"] if path.is_file() else {}
     took = {key: max(value, before.get(key, 0.0)) for key, value in took.items()}

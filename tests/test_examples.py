@@ -161,6 +161,7 @@ def test_whole_slides_from_drawing_to_attention(
     monkeypatch.setattr(whole_slides, "command", command)  # in this process
     small = ["--slides", 6, "--side", 1024, "--epochs", 1, "--pretrain-epochs", 1, "--seeds", 1]
     run(whole_slides, "--folder", tmp_path, *small)
+    assert list((tmp_path / "figures").glob("*-overlay.png"))
     summary = json.loads((tmp_path / "summary.json").read_text())
     for name in ("byol", "untrained"):
         assert len(summary[name]["runs"]) == 1

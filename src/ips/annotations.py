@@ -22,6 +22,7 @@ from ips.files import atomic_write
 
 Point = tuple[float, float]
 
+_SUFFIXES = (".geojson", ".xml", ".json")
 _MAX_BYTES = 64 * 2**20
 _MALFORMED = (
     *(AttributeError, IndexError, KeyError, OverflowError),
@@ -50,6 +51,32 @@ class Outline:
     def __post_init__(self) -> None:
         if not all(isfinite(v) for line in self.lines for point in line for v in point):
             raise ValueError("a coordinate is not a finite number")
+
+
+def find_annotations(image: Path, given: Path | None) -> Path | None:
+    """Return the file of an image's annotations, None if there is none.
+
+    It is ``given`` itself, or has the name of the image and is in the folder ``given`` or, without
+    one, beside the image.
+    """
+    if given is not None and given.is_file():
+        return given
+    suffixes = _SUFFIXES if given is not None else _SUFFIXES[:2]  # .json may be anything
+    for suffix in suffixes:
+        if (path := (given or image.parent) / f"{image.stem}{suffix}").is_file():
+            return path
+    return None
+
+
+def check_annotations(given: Path, *, images: int) -> None:
+    """Raise if ``--annotations`` does not exist, or is one file for several images."""
+    if not given.exists():
+        raise DataError(f"--annotations {given}: there is no such file or folder")
+    if given.is_file() and images > 1:
+        raise DataError(
+            f"--annotations {given}: one file for {images} images: give a folder of files named "
+            "like the images"
+        )
 
 
 def read_outlines(path: str | Path, *, origin: tuple[int, int] = (0, 0)) -> list[Outline]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from torch import Tensor
 
+    from ips.patches import PatchSource
     from ips.tasks import Answer
 
 OnError = Callable[[IPSError], None]
@@ -58,12 +59,16 @@ def predict_all(
                 advance(bar, images)
 
 
-def predict_with(predictor: Predictor, image: str, bar: Progress) -> Explanation:
-    """Predict an image, with a line in ``bar`` meanwhile."""
+def predict_with(
+    predictor: Predictor, image: str, bar: Progress, *, source: PatchSource | None = None
+) -> Explanation:
+    """Predict an image, whose patches may be open already, with a line in ``bar`` meanwhile."""
     line = bar.add_task(Path(image).name, total=None, note="patches")
     try:
         return predictor.predict(
-            image, progress=lambda done, total: bar.update(line, completed=done, total=total)
+            image,
+            source=source,
+            progress=lambda done, total: bar.update(line, completed=done, total=total),
         )
     except KeyboardInterrupt:
         kept = predictor.partial_scores(image)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from torch import Tensor
@@ -17,9 +19,13 @@ from ips.errors import DataError
 from ips.files import absolute, folders_below, joined, list_files
 from ips.images import is_image
 from ips.patches.opening import FEATURE_SUFFIXES
+from ips.patches.slide_finder import SlideFinder, address_key
 
 # Endings of pictures that `ips explain` and `ips predict --figures` may write beside the images.
-_PICTURES = ("-overlay.png", "-gallery.png", "-classes.png", "-map.tif", "-attention.png")
+_PICTURES = (
+    *("-overlay.png", "-closeup.png", "-gallery.png", "-classes.png", "-map.tif"),
+    "-attention.png",
+)
 
 
 def list_images(folder: Path, *, features: bool = False) -> list[Path]:
@@ -117,11 +123,50 @@ def read_groups(table: str | Path, images: Sequence[str], config: Config) -> lis
     return [str(rows[image].group) for image in images]
 
 
+def slide_finder(
+    given: str | Path | SlideFinder | None, tables: Iterable[str | Path], config: Config
+) -> SlideFinder:
+    """What is known about the slides that feature files were extracted from.
+
+    Args:
+        given: folder of the slides, or a finder that also knows the size of patches.
+        tables: CSVs of feature files, which may have a column ``slide``, as may that of the
+            training; other files are ignored.
+        config: configuration of the model.
+    """
+    if not isinstance(given, SlideFinder):
+        given = SlideFinder(folder=None if given is None else Path(given))
+    named = dict(given.named)
+    if isinstance(config.data, TableConfig):
+        with suppress(DataError):  # the table of the training may be gone
+            named |= _named_slides([config.data.csv], config)
+    named |= _named_slides(tables, config)
+    return replace(given, named=named, white=config.patches.white)
+
+
+def _named_slides(tables: Iterable[str | Path], config: Config) -> dict[str, Path]:
+    """The slides that tables name: paths like those of the feature files, or names to look for."""
+    named: dict[str, Path] = {}
+    for table in filter(is_table, map(Path, tables)):
+        column, root = _path_column(table, config)
+        columns, lines = read_cells(table, [column])
+        if "slide" in columns and column != "slide":
+            for _, cells in lines:
+                if cells[column] and cells["slide"]:
+                    named[address_key(root / cells[column])] = root / cells["slide"]
+    return named
+
+
+def _path_column(table: Path, config: Config) -> tuple[str, Path]:
+    """The column of a table with the files, and the folder that they are relative to."""
+    if isinstance(data := config.data, TableConfig):
+        return data.path, data.root or table.parent
+    return "path", table.parent
+
+
 def _rows(table: Path, config: Config, *, group: str | None = None) -> list[Row]:
     """The files of a table, with the labels that it has for the tasks of a config."""
-    column, root = "path", table.parent
-    if isinstance(data := config.data, TableConfig):
-        column, root = data.path, data.root or root
+    column, root = _path_column(table, config)
     columns, lines = read_cells(table, [column])
     tasks = {name: config.tasks[name] for name in _present(config, columns)}
     labels = label_columns(tasks)

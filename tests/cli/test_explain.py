@@ -15,6 +15,7 @@ import tifffile
 from PIL import Image
 from rich.console import Console
 
+from ips.annotations import polygon_feature, write_geojson
 from ips.config_io import override, parse_config
 from ips.data.synthetic.megapixel_mnist import MegapixelMNIST
 from ips.predictor import load
@@ -112,6 +113,61 @@ def bags(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def slides(bags: Path) -> Path:
+    """A folder with the slides of c and d inside, and annotations beside them."""
+    folder = bags / "scans" / "2024"
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for name in "cd":
+        pixels = rng.integers(0, 256, (800, 1100, 3), dtype=np.uint8)
+        tifffile.imwrite(folder / f"{name}.tif", pixels, tile=(128, 128), photometric="rgb")
+    corners = [(256, 256), (512, 256), (512, 512)]
+    write_geojson(folder / "c.geojson", [polygon_feature(corners, name="tumour")])
+    return bags / "scans"
+
+
+class TestSlides:
+    """Feature files whose slide is known."""
+
+    ends = ("-gallery.png", "-map.tif", "-overlay.png", "-patches.csv", ".geojson")
+
+    def test_of_a_folder(self, bags: Path, slides: Path, tmp_path: Path) -> None:
+        words = ("explain", bags / "run", bags / "c.h5", "--slides", slides, "--out", tmp_path)
+        outcome = Outcome(*words)
+        assert outcome.code == 0, outcome.err
+        assert written(tmp_path) == sorted(f"c{end}" for end in self.ends)
+        assert "c.h5: " in outcome.err
+        assert "not found" not in outcome.err
+        assert tifffile.imread(tmp_path / "c-map.tif").shape == (800, 1100)
+        plain = (tmp_path / "c-overlay.png").read_bytes()
+        (tmp_path / "none").mkdir()
+        assert Outcome(*words, "--annotations", tmp_path / "none").code == 0
+        assert (tmp_path / "c-overlay.png").read_bytes() != plain  # without contours
+
+    def test_of_a_table(self, bags: Path, slides: Path, tmp_path: Path) -> None:
+        lines = ["path,slide", f"{bags}/c.h5,{slides}/2024/d.tif"]
+        (tmp_path / "table.csv").write_text("\n".join(lines))
+        out = tmp_path / "out"
+        outcome = Outcome("explain", bags / "run", tmp_path / "table.csv", "--out", out)
+        assert outcome.code == 0, outcome.err
+        assert written(out) == sorted(f"c{end}" for end in self.ends)
+
+    def test_with_a_patch_size(self, bags: Path, slides: Path, tmp_path: Path) -> None:
+        words = ("explain", bags / "run", bags / "d.h5", "--out", tmp_path, "--patch-size", "256")
+        assert Outcome(*words, "--slides", slides, "--level", "0").code == 0
+        assert written(tmp_path) == sorted(f"d{end}" for end in self.ends)
+        ring = json.loads((tmp_path / "d.geojson").read_text())["features"][0]["geometry"]
+        assert np.ptp(ring["coordinates"][0], axis=0).tolist() == [256, 256]
+
+    def test_mistakes(self, bags: Path, slides: Path, tmp_path: Path) -> None:
+        words = ("explain", bags / "run", bags / "c.h5", "--out", tmp_path / "out")
+        assert "no such folder" in refused(*words, "--slides", tmp_path / "no")
+        assert "give that, too" in refused(*words, "--mpp", "0.5")
+        assert "no such file or folder" in refused(*words, "--annotations", tmp_path / "no")
+        assert not (tmp_path / "out").exists()
+
+
 class TestFeatures:
     """Feature files have no pixels; all other files are written."""
 
@@ -120,7 +176,7 @@ class TestFeatures:
         assert outcome.code == 0, outcome.err
         ends = ("-map.tif", "-overlay.png", "-patches.csv", ".geojson")
         assert written(tmp_path) == sorted(f"c{end}" for end in ends)
-        assert "c.h5: holds features, not pixels: there is no gallery" in outcome.err
+        assert "c.h5: holds features, and its slide was not found" in outcome.err
         where = "count pixels from the corner of the whole slide"
         assert where in " ".join(outcome.err.split())
         words = ("explain", bags / "run", bags / "c.h5", "--out", tmp_path, "--no-crop")
@@ -130,7 +186,7 @@ class TestFeatures:
         outcome = Outcome("explain", bags / "run", bags / "d.h5", "--out", tmp_path)
         assert outcome.code == 0, outcome.err
         assert written(tmp_path) == ["d-overlay.png", "d-patches.csv"]
-        assert "there is no GeoJSON and no TIFF" in outcome.err
+        assert "no GeoJSON and no TIFF: give --patch-size" in " ".join(outcome.err.split())
 
 
 class TestErrors:

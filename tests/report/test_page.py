@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import hashlib
+import io
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -14,7 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from ips.annotations import Outline
 from ips.config import Config
 from ips.errors import RunError
 from ips.explain import Explanation
@@ -249,13 +252,34 @@ def test_pictures_and_page_stay_small(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").stat().st_size < 5e6
 
 
-def test_features_have_no_picture(tmp_path: Path) -> None:
-    shown = replace(content(tmp_path, config(grade=KINDS["binary"])), best=[0])
+def test_features_without_their_slide_have_a_canvas(tmp_path: Path) -> None:
+    picture = make_picture(explanation(MemoryPatches(torch.zeros(9, 8))))
+    assert picture.canvas
+    assert picture.crops == []
+    shown = replace(
+        content(tmp_path, config(grade=KINDS["binary"])), best=[0], pictures={0: picture}
+    )
     write_page(tmp_path / "report.html", shown)
     page = read_page(tmp_path / "report.html")
-    assert "there are no pictures" in page.text
-    assert page.named("image") == []
+    assert "The slide of 1 image was not found: attention is drawn there on a canvas" in page.text
+    assert len(page.named("image")) == 1
     assert "No image was predicted wrongly." in page.text
+
+
+def decoded(url: str) -> Image.Image:
+    return Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2])))
+
+
+def test_annotations_are_drawn_on_a_picture() -> None:
+    pixels = torch.full((1, 3, 100, 100), 255, dtype=torch.uint8)
+    seen = explanation(MemoryPatches(pixels))
+    outline = Outline("polygon", [[(20, 30), (80, 30), (80, 90)]], "", "", None)
+    pictures = [make_picture(e).image for e in (seen, replace(seen, outlines=[outline]))]
+    plain, drawn = (np.asarray(decoded(picture).convert("L")) for picture in pictures)
+    assert plain.min() > 200
+    assert drawn[30, 50] < 60
+    assert drawn[50, 80] < 60
+    assert drawn[60, 30] > 200
 
 
 def test_many_classes_are_listed_by_their_confusions(tmp_path: Path) -> None:

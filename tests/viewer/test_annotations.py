@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ips.annotations import polygon_feature, write_geojson
+from ips.annotations import find_annotations, polygon_feature, write_geojson
 from ips.errors import DataError
 from ips.images import ArrayImage
-from ips.viewer.images import annotation_shapes, find_annotations
+from ips.viewer.images import annotation_shapes
 from tests.test_annotations import ASAP
 from tests.viewer.viewer_files import picture
 

@@ -403,10 +403,3 @@ def test_tiles_patches_and_prediction_share_one_open_image(
         assert shown.patch(entry, 0)
         assert shown.details(entry)["answer"] is not None
     assert opened_files == [path]
-
-
-def test_features_cannot_be_shown(predictor: Predictor, run: Path, tmp_path: Path) -> None:
-    (tmp_path / "bag.h5").touch()
-    with opened(predictor, run, [tmp_path / "bag.h5"]) as (images, _):
-        images.start()
-        assert "holds features, which cannot be shown" in settled(images)["bag.h5"]["message"]

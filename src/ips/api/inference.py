@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ips.annotations import check_annotations
 from ips.errors import ConfigError, DataError, IPSError, require
 from ips.locks import lock_folder
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ips.explain import Explanation
+    from ips.patches import SlideFinder
     from ips.predictor import Predictor
     from ips.tasks import Answer
 
@@ -195,6 +197,8 @@ def explain(
     task: str | None = None,
     crop: bool = True,
     map_coordinates: bool = False,
+    slides: AnyPath | SlideFinder | None = None,
+    annotations: AnyPath | None = None,
     console: Console | None = None,
     on_error: OnError | None = None,
 ) -> Iterator[ExplainedImage]:
@@ -206,14 +210,18 @@ def explain(
         top, all_patches, task, crop: see `ips.explain.export.write_explanation`.
         map_coordinates: write the GeoJSON of a GeoTIFF in its map coordinates instead of pixels;
             needs rasterio (extra ``geo``).
+        slides: folder of the slides that feature files were extracted from, or a finder of them;
+            by default those that the files name, or a CSV in a column ``slide``.
+        annotations: GeoJSON or ASAP XML file, or folder of files named like the images, which are
+            drawn as contours; by default files beside the images.
 
     Yields:
-        The files of each image: overlay, gallery, patch classes, CSV, GeoJSON and TIFF.
+        The files of each image: overlay, close-up, gallery, patch classes, CSV, GeoJSON and TIFF.
     """
     from ips.cohort import predict_with
     from ips.explain.export import ENDINGS, omissions, output_stems, write_explanation
     from ips.explain.map_coordinates import read_map_coordinates
-    from ips.inputs import find_images
+    from ips.inputs import find_images, slide_finder
     from ips.progress import progress_bar
 
     if map_coordinates:
@@ -223,13 +231,19 @@ def explain(
         known = ", ".join(predictor.config.tasks)
         raise ConfigError(f"--task {task}: the model has no such task: choose one of {known}")
     names, out = find_images(images, predictor.config), Path(out)
+    finder = slide_finder(slides, images, predictor.config)
+    outlines = None if annotations is None else Path(annotations)
+    if outlines is not None:
+        check_annotations(outlines, images=len(names))
     stems = output_stems(names, folder=out)
     with _locked(out, "--out"):
         for name, stem in zip(names, stems, strict=True):
             with _errors_to(on_error):
                 on_map = read_map_coordinates(Path(name)) if map_coordinates else None
+                source = predictor.open(name).on_slide(finder)
                 with progress_bar(console, transient=True) as bar:
-                    explanation = predict_with(predictor, name, bar)
+                    explanation = predict_with(predictor, name, bar, source=source)
+                explanation, notes = explanation.annotated(outlines)
                 with progress_bar(console, transient=True) as bar:
                     line = bar.add_task(Path(name).name, total=len(ENDINGS), note="files")
                     files = write_explanation(
@@ -245,7 +259,8 @@ def explain(
                     )
                 explanation.source.close()
                 answer = explanation.title.removeprefix(f"{explanation.name} · ")
-                notes, words = omissions(explanation, crop=crop), str(explanation.spread)
+                notes += omissions(explanation, crop=crop)
+                words = str(explanation.spread)
                 yield ExplainedImage(name, answer, explanation.patches, words, stem, files, notes)
 
 
@@ -255,6 +270,7 @@ def view(
     *,
     annotations: AnyPath | None = None,
     labels: AnyPath | None = None,
+    slides: AnyPath | SlideFinder | None = None,
     port: int = 0,
     on_ready: Callable[[str], None] = print,
 ) -> None:
@@ -262,29 +278,28 @@ def view(
 
     Args:
         run: run folder of a trained model, or a predictor.
-        images: image files, or folders of images.
+        images: image files or folders of images, or feature files whose slide can be found.
         annotations: GeoJSON or ASAP XML file, or folder of files named like the images; by default
             files beside the images.
         labels: CSV with the true labels of images; by default the table that the model was trained
             on, if it names some of them.
+        slides: see `explain`.
         port: port of the page; 0 picks a free one.
         on_ready: callback that receives the address of the page; printed by default.
     """
+    from ips.inputs import slide_finder
     from ips.viewer import Library, find_images, serve
 
-    outlines = None if annotations is None else Path(annotations)
-    if outlines is not None and not outlines.exists():
-        raise DataError(f"--annotations {outlines}: there is no such file or folder")
-    paths = find_images(Path(image) for image in images)
-    if outlines is not None and outlines.is_file() and len(paths) > 1:
-        raise DataError(
-            f"--annotations {outlines}: one file for {len(paths)} images: give a folder of files "
-            "named like the images"
-        )
-    folder = Path(run) if isinstance(run, str | Path) else None
     predictor = _load(run)
+    shape = predictor.net.patch_shape
+    paths = find_images(map(Path, images), features=shape is not None and len(shape) == 1)
+    outlines = None if annotations is None else Path(annotations)
+    if outlines is not None:
+        check_annotations(outlines, images=len(paths))
+    folder = Path(run) if isinstance(run, str | Path) else None
     truth = _known_truth(predictor, labels, list(map(str, paths)))
-    library = Library(predictor, folder, paths, annotations=outlines, truth=truth)
+    finder = slide_finder(slides, images, predictor.config)
+    library = Library(predictor, folder, paths, annotations=outlines, truth=truth, slides=finder)
     serve(library, port=port, on_ready=on_ready)
 
 

@@ -64,6 +64,35 @@ Readers = Annotated[
         "workers with GPUs leave free, else none",
     ),
 ]
+SlidesFolder = Annotated[
+    Path | None,
+    Option(
+        metavar="DIR",
+        help="Folder of the slides that feature files were extracted from, with the same names; by "
+        "default the slides that the files name, or the column `slide` of a CSV",
+    ),
+]
+FeaturePatchSize = Annotated[
+    int | None,
+    Option(
+        min=1,
+        help="Side in pixels, as read, of the patches of feature files that do not say it",
+    ),
+]
+FeatureLevel = Annotated[
+    int | None, Option(min=0, help="Pyramid level that --patch-size refers to; 0 by default")
+]
+FeatureMpp = Annotated[
+    float | None, Option(help="Micrometres per pixel that --patch-size refers to, not a level")
+]
+Annotations = Annotated[
+    Path | None,
+    Option(
+        metavar="PATH",
+        help="GeoJSON or ASAP XML annotations: a file, or a folder of files named like the "
+        "images; by default those beside the images",
+    ),
+]
 PlacementSeed = Annotated[int, Option(help="Random seed of object placement")]
 
 Coords = Annotated[

@@ -13,10 +13,20 @@ from typer import Argument, Option
 
 from ips import api
 from ips.cli.app import app, err, hints, print_message, print_table
-from ips.cli.options import Images, OutFolder, RunFolder
+from ips.cli.options import (
+    Annotations,
+    FeatureLevel,
+    FeatureMpp,
+    FeaturePatchSize,
+    Images,
+    OutFolder,
+    RunFolder,
+    SlidesFolder,
+)
 from ips.errors import ConfigError, IPSError
 
 if TYPE_CHECKING:  # torch would delay --help
+    from ips.patches import SlideFinder
     from ips.tasks import Answer
 
 
@@ -107,10 +117,16 @@ def explain(
             help="Write the GeoJSON of a GeoTIFF in its map coordinates instead of pixels",
         ),
     ] = False,
+    slides: SlidesFolder = None,
+    patch_size: FeaturePatchSize = None,
+    level: FeatureLevel = None,
+    mpp: FeatureMpp = None,
+    annotations: Annotations = None,
 ) -> None:
     """Write the attention of every patch as figures, CSV, GeoJSON and TIFF.
 
-    For each image: an overlay of the attention per task and its mean (-overlay.png), the patches
+    For each image: an overlay of the attention per task and its mean (-overlay.png), a closer look
+    at the region with the most attention of a large image (-closeup.png), the patches
     with the most attention (-gallery.png), the classes of the selected patches, if the model has a
     patch-level head (-classes.png), a table of all patches (-patches.csv), outlines for QuPath
     (.geojson), and a pyramid for slide viewers (-map.tif). An image that cannot be read is
@@ -126,6 +142,8 @@ def explain(
         task=task,
         crop=not no_crop,
         map_coordinates=map_coordinates,
+        slides=_finder(slides, patch_size, level, mpp),
+        annotations=annotations,
         console=err,
         on_error=errors.report,
     )
@@ -161,13 +179,26 @@ def report(
     examples: Annotated[
         int, Option(min=1, max=20, help="Number of correct test images to show, and of wrong ones")
     ] = 4,
+    slides: SlidesFolder = None,
+    patch_size: FeaturePatchSize = None,
+    level: FeatureLevel = None,
+    mpp: FeatureMpp = None,
+    annotations: Annotations = None,
 ) -> None:
     """Write an HTML report of a run: scores, confusion matrices, calibration, examples.
 
     The predictions for the test images are kept in RUN/predictions.csv, so that another report of
     the same model is fast.
     """
-    path = api.report(run, labels=labels, out=out, examples=examples, console=err)
+    path = api.report(
+        run,
+        labels=labels,
+        out=out,
+        examples=examples,
+        slides=_finder(slides, patch_size, level, mpp),
+        annotations=annotations,
+        console=err,
+    )
     print_message(f"{path}: {path.stat().st_size / 2**20:.1f} MB")
 
 
@@ -175,16 +206,13 @@ def report(
 def view(
     run: RunFolder,
     images: Annotated[
-        list[Path], Argument(metavar="IMAGE", help="Image files, or folders of images")
-    ],
-    annotations: Annotated[
-        Path | None,
-        Option(
-            metavar="PATH",
-            help="GeoJSON or ASAP XML annotations: a file, or a folder of files named like the "
-            "images; by default those beside the images",
+        list[Path],
+        Argument(
+            metavar="IMAGE",
+            help="Image files or folders of images; feature files for a model trained on features",
         ),
-    ] = None,
+    ],
+    annotations: Annotations = None,
     labels: Annotated[
         Path | None,
         Option(
@@ -193,6 +221,10 @@ def view(
             "trained on",
         ),
     ] = None,
+    slides: SlidesFolder = None,
+    patch_size: FeaturePatchSize = None,
+    level: FeatureLevel = None,
+    mpp: FeatureMpp = None,
     port: Annotated[int, Option(min=0, max=65535, help="Port of the page; 0 picks a free one")] = 0,
     browser: Annotated[bool, Option(help="Open the page in a browser")] = True,
 ) -> None:
@@ -213,9 +245,25 @@ def view(
             webbrowser.open(address)
 
     try:
-        api.view(run, images, annotations=annotations, labels=labels, port=port, on_ready=on_ready)
+        api.view(
+            run,
+            images,
+            annotations=annotations,
+            labels=labels,
+            slides=_finder(slides, patch_size, level, mpp),
+            port=port,
+            on_ready=on_ready,
+        )
     except KeyboardInterrupt:
         print_message("stopped")
+
+
+def _finder(
+    slides: Path | None, patch_size: int | None, level: int | None, mpp: float | None
+) -> SlideFinder:
+    from ips.patches import SlideFinder
+
+    return SlideFinder(slides, patch_size=patch_size, level=level, mpp=mpp)
 
 
 class _Errors:

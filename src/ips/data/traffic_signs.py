@@ -120,6 +120,8 @@ def _rotate_hue(picture: PILImage.Image, turn: float) -> PILImage.Image:
 class SignImage(WholeImage):
     """A photograph resized to 1,600 x 1,200 px, decoded and augmented at the first read."""
 
+    path: Path
+
     def __init__(self, path: Path, *, augmentation: Augmentation | None) -> None:
         super().__init__(path.name, size=(WIDTH, HEIGHT), channels=3)
         self.path, self.augmentation = path, augmentation

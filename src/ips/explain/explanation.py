@@ -8,13 +8,16 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image as PILImage
 
+from ips.annotations import Outline, find_annotations, read_outlines
+from ips.errors import DataError
 from ips.explain.maps import Attention, AttentionMap, Floats, attention_map
 from ips.explain.spread import Spread, spread
 from ips.models import Prediction
@@ -34,6 +37,7 @@ class Explanation(Prediction):
         class_probabilities: probability of each class by name, per task; empty for a number.
         title: image name and predicted classes, in one line.
         patch_classes: class names of ``patch_probabilities``; None without a patch-level head.
+        outlines: annotations of the image, which figures show as contours.
     """
 
     source: PatchSource
@@ -41,6 +45,25 @@ class Explanation(Prediction):
     class_probabilities: dict[str, dict[str, float]]
     title: str
     patch_classes: Sequence[str] | None
+    outlines: Sequence[Outline] = ()
+
+    def annotated(self, given: Path | None = None) -> tuple[Explanation, list[str]]:
+        """Add the annotations of the image, see `ips.annotations.find_annotations`.
+
+        A file beside the image that cannot be read is ignored, and a sentence says so.
+        """
+        image = self.source.parts[0].picture
+        if image is None or image.path is None:
+            return self, []
+        file = find_annotations(image.path, given)
+        if file is None:
+            return self, []
+        try:
+            return replace(self, outlines=read_outlines(file, origin=image.bounds[:2])), []
+        except DataError as error:
+            if given is not None:
+                raise
+            return self, [f"{error}: its contours are not drawn"]
 
     @property
     def mean_attention(self) -> Floats:

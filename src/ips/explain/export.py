@@ -10,6 +10,7 @@ from ips.annotations import write_geojson
 from ips.errors import ConfigError
 from ips.explain.explanation import Explanation
 from ips.explain.figures.attention import draw_attention
+from ips.explain.figures.closeup import closeup_page
 from ips.explain.figures.overlay import overlay_page
 from ips.explain.figures.top_patches import draw_top_patches
 from ips.explain.geojson import patch_features
@@ -17,9 +18,13 @@ from ips.explain.map_coordinates import MapCoordinates
 from ips.explain.map_tiff import write_map_tiff
 from ips.explain.maps import image_area
 from ips.files import atomic_path, split_address
+from ips.patches import has_pixels
 
 #: Endings of the files that `write_explanation` may write.
-ENDINGS = ("-patches.csv", "-overlay.png", "-gallery.png", "-classes.png", ".geojson", "-map.tif")
+ENDINGS = (
+    *("-patches.csv", "-overlay.png", "-closeup.png", "-gallery.png", "-classes.png"),
+    *(".geojson", "-map.tif"),
+)
 
 
 def write_explanation(
@@ -46,7 +51,9 @@ def write_explanation(
         progress: callback that is called after each file.
     """
     source = explanation.source
-    table, overlay, gallery, classes, geojson, tiff = (folder / f"{stem}{end}" for end in ENDINGS)
+    table, overlay, closeup, gallery, classes, geojson, tiff = (
+        folder / f"{stem}{end}" for end in ENDINGS
+    )
     written: list[Path] = []
 
     def add(path: Path) -> None:
@@ -58,7 +65,10 @@ def write_explanation(
     add(table)
     overlay_page(explanation).save(overlay)
     add(overlay)
-    if len(source.shape) == 3:
+    if (page := closeup_page(explanation)) is not None:
+        page.save(closeup)
+        add(closeup)
+    if has_pixels(source):
         draw_top_patches(gallery, explanation, top=top)
         add(gallery)
     if explanation.patch_probabilities is not None:
@@ -107,13 +117,19 @@ def write_patches(path: Path, explanation: Explanation) -> None:
 def omissions(explanation: Explanation, *, crop: bool = True) -> list[str]:
     """What `write_explanation` cannot write for this source, one sentence each."""
     source, name = explanation.source, explanation.name
-    features = len(source.shape) != 3
+    unseen = len(source.shape) != 3 and source.parts[0].picture is None
     sentences = []
-    if features:
-        sentences.append(f"{name}: holds features, not pixels: there is no gallery")
+    if unseen:
+        sentences.append(
+            f"{name}: holds features, and its slide was not found: attention is drawn on a canvas "
+            "with the outline of its patches, and there is no gallery: give the folder of the "
+            "slides as --slides"
+        )
     if source.extent is None:
-        sentences.append(f"{name}: the patch size is unknown: there is no GeoJSON and no TIFF")
-    elif features and crop:
+        sentences.append(
+            f"{name}: the patch size is unknown: there is no GeoJSON and no TIFF: give --patch-size"
+        )
+    elif unseen and crop:
         sentences.append(
             f"{name}: the scanned area of the slide is unknown: GeoJSON and TIFF count pixels from "
             "the corner of the whole slide, QuPath may count them from the corner of the scan"

@@ -94,6 +94,8 @@ class NpyImage(WholeImage):
     Its ``pixels`` are the stored values. Values deeper than 8 bits are converted as they are read.
     """
 
+    path: Path
+
     def __init__(self, path: Path, *, white: float | None = None) -> None:
         self.path = path
         values = self._open()

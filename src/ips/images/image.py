@@ -6,6 +6,7 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,9 @@ class Image(Closable, ABC):
         magnification: magnification of the objective, such as 40.0, None if unknown.
         bounds: x, y, width, height of the scanned region in level-0 pixels; all by default.
     """
+
+    #: File of the image; None if it is in memory.
+    path: Path | None = None
 
     #: Value of pixels outside the image, of tiles that are not stored, and behind transparency.
     background = 0

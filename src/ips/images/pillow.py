@@ -42,6 +42,8 @@ class PillowImage(WholeImage):
 
     decoded_whole = True
 
+    path: Path
+
     def __init__(self, path: Path, *, white: float | None = None) -> None:
         self.path = path
         with _opened(path) as image:

@@ -31,6 +31,8 @@ class SlideImage(Image):
 
     background = 255
 
+    path: Path
+
     def __init__(self, path: Path) -> None:
         self.path = path
         with decoding(path.name), self._opened() as slide:

@@ -45,6 +45,8 @@ class TiffImage(Image):
     The tag Orientation is not applied.
     """
 
+    path: Path
+
     def __init__(self, path: Path, *, white: float | None = None) -> None:
         self.path = path
         self._white = white

@@ -9,6 +9,8 @@
     features.py        features of a stored file; layouts.py: the layouts of several tools;
                        hdf5.py: files, attributes and coordinates that can be trusted
     feature_writer.py  write features
+    slide_finder.py    find the slide of a feature file
+    crops.py           pixels of patches, also of features whose slide is known
     tissue.py          which patches of a slide contain tissue; artefacts.py: ink and blur;
                        tissue_file.py, coords_file.py: stored results of ours and other tools
     mask.py            which parts of an image count, at a low resolution
@@ -18,11 +20,13 @@
 """
 
 from ips.patches.batching import pad, prefetch, read_through
+from ips.patches.crops import has_pixels, read_crops
 from ips.patches.feature_writer import FeatureWriter, FileLayout
 from ips.patches.features import FeatureBag, open_features
 from ips.patches.image import Edge, Grid, ImagePatches
 from ips.patches.joined import JoinedPatches
 from ips.patches.opening import ImageLike, open_patches
+from ips.patches.slide_finder import SlideFinder
 from ips.patches.source import (
     Coords,
     Indices,
@@ -50,12 +54,15 @@ __all__ = [
     "Part",
     "PatchSource",
     "PatchSubset",
+    "SlideFinder",
     "Thumbnail",
+    "has_pixels",
     "in_memory",
     "open_features",
     "open_patches",
     "pad",
     "prefetch",
+    "read_crops",
     "read_through",
     "sampled",
 ]

@@ -13,8 +13,9 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,12 @@ from torch import Tensor
 
 from ips.errors import PatchError
 from ips.files import is_file, split_address
+from ips.images import Image, open_image
 from ips.patches import hdf5, layouts
+from ips.patches.coords_file import check_slide
+from ips.patches.slide_finder import SlideFinder
 from ips.patches.source import Coords, Indices, Part, PatchSource, as_index
+from ips.patches.thumbnail import shrink_image
 
 # One lock for all files costs nothing, because HDF5 serialises its calls anyway. It is held during
 # a fork, so that no child starts with the library in the middle of a read.
@@ -67,7 +72,7 @@ class FeatureBag(PatchSource):
     def __init__(
         self, path: str | Path, *, group: str | None = None, mpp: float | None = None
     ) -> None:
-        self.path = Path(path)
+        self.path, self.group = Path(path), group
         self.name = self.path.name if group is None else f"{self.path.name}::{group}"
         if mpp is not None and not (math.isfinite(mpp) and mpp > 0):
             raise PatchError(f"{self.name}: mpp={mpp}, expected micrometres per pixel above 0")
@@ -78,23 +83,79 @@ class FeatureBag(PatchSource):
         self.attributes = self.layout.attributes  # encoder, patch size and so on
         self.mpp = mpp or hdf5.number(self.attributes, "mpp", name=self.name)
         self.shape = (self.layout.width,)
+        self.slide: Image | None = None
+        self.extent = self._checked_side(self._stored_side())
+        self._file: h5py.File | None = None
+        self._process = -1
+
+    def _stored_side(self) -> float | None:
+        """Side of a patch in full-resolution pixels as the file states it."""
         side = self.layout.side
         if side is not None and self.layout.microns is not None:
-            side = None if self.mpp is None else side / self.mpp
+            return None if self.mpp is None else side / self.mpp
+        return side
+
+    def _checked_side(self, side: float | None) -> int | None:
         if side is not None and not 0.5 <= side < _MAX_SIDE:
             raise PatchError(
                 f"{self.name}: its patches would have a side of {side:g} px: check the size and "
                 "resolution in its attributes, or extract it again"
             )
-        self.extent = None if side is None else round(side)
-        self._file: h5py.File | None = None
-        self._process = -1
+        return None if side is None else round(side)
+
+    def find_slide(self, slides: SlideFinder) -> Path | None:
+        """The file of the slide; None if it is not found."""
+        stored = hdf5.text(self.attributes, "slide", name=self.name)
+        return slides.find(
+            self.path if self.group is None else f"{self.path}::{self.group}", stored
+        )
+
+    def on_slide(self, slides: SlideFinder) -> FeatureBag:
+        """The features in front of their slide; patches outside of it are an error."""
+        if self.layout.kind == "ips-paper":
+            if slides.folder is not None:
+                raise PatchError(
+                    f"{self.name}: it numbers its patches without saying where they are, so they "
+                    "cannot be shown on a slide: leave out --slides"
+                )
+            return self
+        path, bag = self.find_slide(slides), copy(self)
+        if path is not None:
+            bag.slide = open_image(path, white=slides.white)
+            check_slide(bag.slide, self.attributes, self.path)
+            bag.mpp = self.mpp or (bag.slide.mpp and sum(bag.slide.mpp) / 2)
+        stored, given = bag._stored_side(), slides.side(self.name, bag.slide, bag.mpp)
+        if stored is not None and given is not None and round(stored) != round(given):
+            raise PatchError(
+                f"{self.name}: its patches have a side of {stored:g} px of the slide, but by "
+                f"--patch-size {given:g}: leave out --patch-size"
+            )
+        bag.extent = bag._checked_side(stored or given)
+        if bag.slide is not None and (bag.coords >= bag.slide.dimensions).any():
+            x, y = bag.coords.max(axis=0).tolist()
+            width, height = bag.slide.dimensions
+            raise PatchError(
+                f"{self.name}: it has patches at up to {x}, {y}, but {bag.slide.name} has only "
+                f"{width} x {height} px: that is another slide: name the right one with --slides"
+            )
+        return bag
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """The image that the features were extracted from."""
         (part,) = super().parts
-        return (replace(part, mpp=None if self.mpp is None else (self.mpp, self.mpp)),)
+        if self.slide is None:
+            return (replace(part, mpp=None if self.mpp is None else (self.mpp, self.mpp)),)
+        return (
+            replace(
+                part,
+                area=self.slide.bounds,
+                size=self.slide.dimensions,
+                mpp=self.slide.mpp or (self.mpp and (self.mpp, self.mpp)) or None,
+                thumbnail=partial(shrink_image, self.slide),
+                picture=self.slide,
+            ),
+        )
 
     def __len__(self) -> int:
         return self.layout.count
@@ -120,7 +181,9 @@ class FeatureBag(PatchSource):
                 )
 
     def close(self) -> None:
-        """Close the file; a later read opens it again."""
+        """Close the files; a later read opens them again."""
+        if self.slide is not None:
+            self.slide.close()
         with _hdf5_lock:
             if self._file is not None and self._process == os.getpid():
                 self._file.close()

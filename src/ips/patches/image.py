@@ -166,6 +166,7 @@ class ImagePatches(PatchSource):
                 mpp=self.image.mpp,
                 patch_side=self.extent,
                 thumbnail=partial(shrink_image, self.image),
+                picture=self.image,
             ),
         )
 

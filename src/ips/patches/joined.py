@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ips.errors import PatchError
+from ips.patches.slide_finder import SlideFinder
 from ips.patches.source import Coords, Indices, Part, PatchSource, as_index
 
 
@@ -109,6 +110,9 @@ class JoinedPatches(PatchSource):
         """A bag of the changed sources."""
         changed = [change(source) for source in self.sources]
         return JoinedPatches(changed, name=self.name, magnifications=self.magnifications)
+
+    def on_slide(self, slides: SlideFinder) -> PatchSource:
+        return self.each(lambda source: source.on_slide(slides))
 
     def shifted(self, shift: tuple[float, float]) -> PatchSource:
         return self.each(lambda source: source.shifted(shift))

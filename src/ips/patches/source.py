@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -17,6 +18,8 @@ from torch import Tensor
 
 from ips.errors import PatchError
 from ips.files import Closable
+from ips.images import Image
+from ips.patches.slide_finder import SlideFinder
 from ips.patches.thumbnail import Thumbnail, paste_patches
 
 Coords = npt.NDArray[np.int64]
@@ -43,6 +46,7 @@ class Part:
         thumbnail: function that draws the area with a longer side of at most that many pixels.
         image: number of the image among those of the source.
         magnification: magnification that is read, if the source has several; otherwise None.
+        picture: the image itself, for a closer look; None if there are only features or patches.
     """
 
     name: str
@@ -56,6 +60,7 @@ class Part:
     thumbnail: Callable[[int], Thumbnail]
     image: int = 0
     magnification: float | None = None
+    picture: Image | None = None
 
     @property
     def title(self) -> str:
@@ -137,6 +142,13 @@ class PatchSource(Closable, ABC):
         """The patches of each part as a source of its own."""
         parts = self.parts
         return [self] if len(parts) == 1 else [PartPatches(self, part) for part in parts]
+
+    def on_slide(self, slides: SlideFinder) -> PatchSource:
+        """The same patches in front of their slide, as far as ``slides`` finds it.
+
+        By default, for patches that have their own pixels, the source itself.
+        """
+        return self
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -263,6 +275,12 @@ class PatchSubset(PatchSource):
 
     def shifted(self, shift: tuple[float, float]) -> PatchSource:
         return PatchSubset(self.source.shifted(shift), self.indices)
+
+    def on_slide(self, slides: SlideFinder) -> PatchSource:
+        shown = copy(self)
+        shown.source = self.source.on_slide(slides)
+        shown.extent = shown.source.extent or self.extent
+        return shown
 
     def __len__(self) -> int:
         return len(self.indices)

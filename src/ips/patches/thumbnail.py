@@ -26,8 +26,8 @@ Reader = Callable[[int, int, int, int], Pixels]  # x, y, width, height -> (heigh
 # Pixels in memory at a time: 48 MB in colour.
 BLOCK = 16 * 2**20
 
-# Grey values where there is no patch, and where there is a patch without pixels.
-_PAPER, _FOOTPRINT = 248, 222
+# Grey values where there is no patch, where there is a patch without pixels, and around those.
+_PAPER, _FOOTPRINT, _OUTLINE = 248, 222, 120
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ def shrink(read: Reader, box: tuple[float, float, float, float], size: tuple[int
 def paste_patches(source: PatchSource, side: int, *, extent: float) -> Thumbnail:
     """Paste all patches where they belong, reduced; overlapping patches are averaged.
 
-    Pixels are never enlarged. Features have no pixels: they give a light canvas that shows where
-    the patches are.
+    Pixels are never enlarged. Features have no pixels: they give a light canvas with the outline of
+    all patches, which is that of the tissue if only tissue was extracted.
 
     Args:
         source: patches to paste.
@@ -132,8 +132,18 @@ def paste_patches(source: PatchSource, side: int, *, extent: float) -> Thumbnail
                 patch = patches[i - first].transpose(1, 2, 0)
                 total[y0:y1, x0:x1] += resize(patch, (x1 - x0, y1 - y0))
     mean = total / np.maximum(count, 1)
-    picture = np.where(count > 0, np.rint(mean), _PAPER).astype(np.uint8)
+    covered = count > 0  # (h, w, 1)
+    picture = np.where(covered, np.rint(mean), _PAPER).astype(np.uint8)
+    if not pixels:
+        picture[_rim(covered[..., 0])] = _OUTLINE
     return Thumbnail(picture, scale, (float(origin[0]), float(origin[1])))
+
+
+def _rim(inside: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """The pixels ``(h, w)`` that are inside, and whose neighbour above, below or beside is not."""
+    padded = np.pad(inside, 1)
+    neighbours = padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
+    return inside & ~neighbours
 
 
 def resize(

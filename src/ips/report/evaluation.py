@@ -23,7 +23,7 @@ from ips.predictions import PURPOSE
 from ips.predictor import load
 from ips.report.page import write_page
 from ips.report.quality import quality_values
-from ips.report.run_report import cohort_content
+from ips.report.run_report import Shown, cohort_content
 from ips.task_scores import TaskScores, task_scores
 from ips.training import RunFolder
 
@@ -89,7 +89,8 @@ def evaluate_cohort(
         results = {task.name: task_scores(task) for task in cohort.predictions.tasks}
         _write_scores(out / "scores.json", folder, table, cohort, results)
         name = folder.resolve().name
-        content = cohort_content(predictor, name, table, cohort, examples, console)
+        shown = Shown(examples, console=console)
+        content = cohort_content(predictor, name, table, cohort, shown)
         write_page(out / "report.html", content)
     count = len(cohort.images)
     return CohortEvaluation(out, results, count, cohort.failed, cohort.resampled, cohort.notes)

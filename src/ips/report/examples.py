@@ -6,13 +6,16 @@ Letters: K selected patches of an image, of which k are drawn, C classes.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 
+import numpy as np
 from matplotlib.colors import to_hex
 from PIL import Image as PILImage
+from PIL import ImageDraw
 
+from ips.annotations import Outline
 from ips.explain.colours import Colour
 from ips.explain.explanation import Explanation
 from ips.explain.figures.drawing import patch_colours
@@ -20,6 +23,7 @@ from ips.explain.maps import relative_attention
 from ips.explain.marks import boxes, label_spots
 from ips.explain.spread import Spread
 from ips.images.colour import as_rgb
+from ips.patches import Thumbnail, has_pixels, read_crops
 from ips.patches.thumbnail import Pixels
 from ips.statistics import Floats
 
@@ -42,6 +46,8 @@ class Picture:
         selected: K, number of selected patches.
         patches: N, number of patches of the image.
         spread: how evenly the attention is spread over all patches.
+        canvas: whether the image shows only the outline of the patches, because they are features
+            whose slide was not found.
     """
 
     image: str
@@ -54,6 +60,7 @@ class Picture:
     selected: int
     patches: int
     spread: Spread
+    canvas: bool = False
 
     @property
     def unit(self) -> float:
@@ -77,16 +84,18 @@ class Picture:
 
 
 def make_picture(explanation: Explanation) -> Picture:
-    """The picture of an image, whose source must have pixels."""
+    """The picture of an image; without pixels, of the outline of its patches."""
     source, labels = explanation.source, explanation.patch_labels
     part = source.parts[0]
     view = part.thumbnail(_SIDE)
     height, width = view.pixels.shape[:2]
     smallest = 3 * max(width, height) / 320
     coords, spread = explanation.coords[:_DRAWN], explanation.spread
-    crops = source.read(explanation.indices[:_CROPS].cpu()).cpu().numpy()  # (_, C, h, w)
+    crops: Iterable[Pixels] = ()
+    if has_pixels(source):
+        crops = read_crops(source, explanation.indices[:_CROPS].cpu())  # (_, C, h, w)
     return Picture(
-        image=_data_url(view.pixels, side=_SIDE),
+        image=_data_url(_with_outlines(view, explanation.outlines), side=_SIDE),
         size=(width, height),
         boxes=boxes(view, coords, extent=part.patch_side, smallest=smallest),
         attention=explanation.attention[:_DRAWN].detach().double().cpu().numpy(),
@@ -96,7 +105,21 @@ def make_picture(explanation: Explanation) -> Picture:
         selected=len(explanation.indices),
         patches=explanation.patches,
         spread=spread,
+        canvas=len(source.shape) != 3 and part.picture is None,
     )
+
+
+def _with_outlines(view: Thumbnail, outlines: Sequence[Outline]) -> Pixels:
+    """The thumbnail with annotations as contours: black with a light rim."""
+    picture = PILImage.fromarray(view.pixels)
+    pen = ImageDraw.Draw(picture)
+    for colour, width in (("white", 4), ("black", 2)):
+        for outline in outlines:
+            for line in outline.lines:
+                points = (np.array(line, dtype=float) - np.array(view.offset)) * view.scale
+                closed = [*points, points[0]] if outline.kind == "polygon" else [*points]
+                pen.line([(x, y) for x, y in closed], fill=colour, width=width)
+    return np.asarray(picture)
 
 
 def _data_url(pixels: Pixels, *, side: int) -> str:

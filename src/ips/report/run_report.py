@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
+from ips.annotations import check_annotations
 from ips.cohort import Cohort, predict_cohort
 from ips.errors import ConfigError, DataError, listed
+from ips.inputs import slide_finder
 from ips.localisation import Localisation
-from ips.patches import PatchSource
+from ips.patches import PatchSource, SlideFinder
 from ips.predictions import TestPredictions, read_predictions, write_predictions
 from ips.predictor import Predictor, load
 from ips.progress import progress_bar
@@ -31,6 +34,8 @@ def write_run_report(
     labels: str | Path | None = None,
     out: str | Path | None = None,
     examples: int = 4,
+    slides: str | Path | SlideFinder | None = None,
+    annotations: str | Path | None = None,
     console: Console | None = None,
 ) -> Path:
     """Write an HTML page about a run: scores with intervals, confusion, calibration, examples.
@@ -44,10 +49,17 @@ def write_run_report(
         out: HTML file to write; ``report.html`` in the run folder by default, or
             ``report-LABELS.html``.
         examples: number of images to show, each of the correct and of the wrong ones.
+        slides: folder of the slides of feature files, see `ips.inputs.slide_finder`.
+        annotations: folder of GeoJSON or ASAP XML files named like the images, which are drawn as
+            contours; by default files beside the images.
         console: console for progress bars; none are shown by default.
     """
+    outlines = None if annotations is None else Path(annotations)
+    if outlines is not None:
+        check_annotations(outlines, images=2 * examples)
+    shown = Shown(examples, slides, outlines, console)
     if labels is not None:
-        return _report_on_table(run, Path(labels), out, examples, console)
+        return _report_on_table(run, Path(labels), out, shown)
     if isinstance(run, Predictor):
         raise ConfigError(
             "a predictor has no test images: give a CSV with images and classes as labels"
@@ -57,16 +69,24 @@ def write_run_report(
     path = _checked(Path(out or run / "report.html"))
     if path.resolve().parent == run.resolve():
         with RunFolder(run).lock():
-            return _write_report(run, predictor, path, examples, console)
-    return _write_report(run, predictor, path, examples, console)
+            return _write_report(run, predictor, path, shown)
+    return _write_report(run, predictor, path, shown)
 
 
-def _write_report(
-    run: Path, predictor: Predictor, path: Path, examples: int, console: Console | None
-) -> Path:
+@dataclass(frozen=True)
+class Shown:
+    """What a report shows of example images; see `write_run_report`."""
+
+    examples: int
+    slides: str | Path | SlideFinder | None = None
+    annotations: Path | None = None
+    console: Console | None = None
+
+
+def _write_report(run: Path, predictor: Predictor, path: Path, shown: Shown) -> Path:
     data = build_data(predictor.config)
-    predictions = _predictions(run, predictor, data, console)
-    best, worst = predictions.best_and_worst(examples)
+    predictions = _predictions(run, predictor, data, shown.console)
+    best, worst = predictions.best_and_worst(shown.examples)
     found = {
         "weights": RunFolder(run).model_epoch(),
         "begun": start_in_words(RunFolder(run).start),
@@ -82,7 +102,11 @@ def _write_report(
         best=best,
         worst=worst,
         pictures=_pictures(
-            predictor, lambda number: data.open_predicted("test", number), [*best, *worst], console
+            predictor,
+            lambda number: data.open_predicted("test", number),
+            [*best, *worst],
+            [],
+            shown,
         ),
         patch_classes=predictor.patch_classes,
         localisation=_localisation(RunFolder(run).test),
@@ -95,8 +119,7 @@ def _report_on_table(
     run: str | Path | Predictor,
     table: Path,
     out: str | Path | None,
-    examples: int,
-    console: Console | None,
+    shown: Shown,
 ) -> Path:
     if isinstance(run, Predictor):
         predictor, name = run, type(run.net).__name__
@@ -107,14 +130,14 @@ def _report_on_table(
         predictor, name = load(run), Path(run).resolve().name
         path = _checked(Path(out or Path(run) / f"report-{table.stem}.html"))
     cohort = predict_cohort(
-        predictor, table, csv=path.with_suffix(".csv"), split=_split(run), console=console
+        predictor, table, csv=path.with_suffix(".csv"), split=_split(run), console=shown.console
     )
     if cohort.failed:
         raise DataError(
             f"{next(iter(cohort.failed.values()))} ({len(cohort.failed)} images could not be "
             "predicted: ips evaluate --data leaves such images out)"
         )
-    write_page(path, cohort_content(predictor, name, table, cohort, examples, console))
+    write_page(path, cohort_content(predictor, name, table, cohort, shown))
     return path
 
 
@@ -127,11 +150,10 @@ def cohort_content(
     name: str,
     table: Path,
     cohort: Cohort,
-    examples: int,
-    console: Console | None,
+    shown: Shown,
 ) -> ReportContent:
     """What a report shows about images outside of a training."""
-    best, worst = cohort.predictions.best_and_worst(examples)
+    best, worst = cohort.predictions.best_and_worst(shown.examples)
     notes = list(cohort.notes)
     if cohort.failed:
         count = len(cohort.failed) + len(cohort.images)
@@ -151,7 +173,8 @@ def cohort_content(
             predictor,
             lambda number: predictor.open(cohort.images[number]),
             [*best, *worst],
-            console,
+            [table],
+            shown,
         ),
         patch_classes=predictor.patch_classes,
         data=table.name,
@@ -205,19 +228,21 @@ def _pictures(
     predictor: Predictor,
     open_image: Callable[[int], PatchSource],
     numbers: Sequence[int],
-    console: Console | None,
+    tables: Sequence[Path],
+    shown: Shown,
 ) -> dict[int, Picture]:
     """Pictures of some test images with their attention, one image in memory at a time."""
     pictures = {}
-    with progress_bar(console, transient=True) as bar:
+    finder = slide_finder(shown.slides, tables, predictor.config)
+    with progress_bar(shown.console, transient=True) as bar:
         line = bar.add_task("examples", total=len(numbers), note="")
         for number in numbers:
-            source = open_image(number)
-            if len(source.shape) == 3:  # features have no pixels to show
-                explanation = predictor.predict(
-                    source, progress=lambda done, _: bar.update(line, note=f"{done:,} patches")
-                )
-                pictures[number] = make_picture(explanation)
+            source = open_image(number).on_slide(finder)
+            explanation = predictor.predict(
+                source, progress=lambda done, _: bar.update(line, note=f"{done:,} patches")
+            )
+            explanation, _ = explanation.annotated(shown.annotations)
+            pictures[number] = make_picture(explanation)
             source.close()
             bar.advance(line)
     return pictures

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ips.explain import Explanation, attention_map
 from ips.explain.spread import Spread, spread
-from ips.files import atomic_write
+from ips.files import atomic_write, fingerprint
 from ips.predictor import Predictor
 
 Floats = npt.NDArray[np.float32]
@@ -138,9 +138,12 @@ class Answer:
             raise ValueError(f"its arrays have the shapes {shapes}, not {expected}")
 
 
-def cache_name(predictor: Predictor, image: Path) -> str:
-    """Name of the file for an image's answer; changes with the model, the file and the patches."""
-    return f"{predictor.fingerprint(image)}-v{_VERSION}.safetensors"
+def cache_name(predictor: Predictor, image: Path, *facts: object) -> str:
+    """Name of the file for an image's answer; changes with model, file, patches and ``facts``."""
+    key = predictor.fingerprint(image)
+    if facts:
+        key = fingerprint(image, key, *facts)
+    return f"{key}-v{_VERSION}.safetensors"
 
 
 def load_probabilities(path: Path) -> list[Floats]:

@@ -13,25 +13,63 @@ from ips.annotations import read_outlines
 from ips.errors import DataError, ImageError
 from ips.images import Image, open_image
 from ips.inputs import list_images
+from ips.patches import SlideFinder, open_features
 from ips.patches.opening import FEATURE_SUFFIXES
 
-_ANNOTATION_SUFFIXES = (".geojson", ".xml", ".json")
 _ANNOTATION_COLOUR = "#ffa90e"
 _MAX_POINTS = 500_000  # a browser can still draw this many
 
 
-def find_images(given: Iterable[Path]) -> list[Path]:
+def find_images(given: Iterable[Path], *, features: bool = False) -> list[Path]:
     """List the given files and the images in the given folders, each once.
 
     Pictures that ips wrote into a folder are skipped.
+
+    Args:
+        given: files and folders.
+        features: whether the model takes feature files instead of images; the other kind is an
+            error, and skipped in a folder that has both.
     """
     found: dict[Path, None] = {}
     for path in given:
         if not path.exists():
             raise ImageError(f"{path} does not exist: check the path")
-        files = list_images(path) if path.is_dir() else [path]
+        files = [path]
+        if path.is_dir():
+            every = list_images(path, features=features)
+            files = [file for file in every if is_feature_file(file) == features] or every
         found |= dict.fromkeys(files)
+    for path in found:
+        if features and not is_feature_file(path):
+            raise DataError(
+                f"{path}: the model was trained on features: give feature files, and the folder of "
+                "their slides as --slides"
+            )
+        if is_feature_file(path) and not features:
+            raise DataError(f"{path}: holds features, but the model takes images: give the images")
     return list(found)
+
+
+def is_feature_file(path: Path) -> bool:
+    """Whether a file holds features, by its ending."""
+    return path.suffix.lower() in FEATURE_SUFFIXES
+
+
+def find_slide(path: Path, slides: SlideFinder) -> Path:
+    """The slide of a feature file; it is an error if features cannot be shown on one."""
+    bag = open_features(path)
+    slide = bag.find_slide(slides)
+    if slide is None:
+        raise DataError(
+            f"{path}: its slide was not found, so there is nothing to show: give the folder of the "
+            "slides as --slides, or use `ips explain`"
+        )
+    if bag.extent is None and bag.on_slide(slides).extent is None:
+        raise DataError(
+            f"{path}: does not say how large its patches are: give --patch-size, their side in "
+            "pixels as they were read, with --level or --mpp if that was not the full resolution"
+        )
+    return slide
 
 
 def display_names(paths: list[Path]) -> list[str]:
@@ -41,23 +79,6 @@ def display_names(paths: list[Path]) -> list[str]:
     absolute = [path.absolute() for path in paths]
     root = commonpath([path.parent for path in absolute])
     return [path.relative_to(root).as_posix() for path in absolute]
-
-
-def find_annotations(image: Path, given: Path | None) -> Path | None:
-    """Return the file of an image's annotations, None if there is none.
-
-    It is ``given`` itself, or has the name of the image and is in the folder ``given`` or, without
-    one, beside the image.
-    """
-    if given is not None and given.is_file():
-        return given
-    suffixes = (
-        _ANNOTATION_SUFFIXES if given is not None else _ANNOTATION_SUFFIXES[:2]
-    )  # .json may be anything
-    for suffix in suffixes:
-        if (path := (given or image.parent) / f"{image.stem}{suffix}").is_file():
-            return path
-    return None
 
 
 def annotation_shapes(path: Path, image: Image) -> list[dict[str, Any]]:
@@ -93,11 +114,6 @@ class SharedImages:
 
     def open(self, path: Path) -> tuple[Image, int | None]:
         """The image as its file is now, and the file's modification time in nanoseconds."""
-        if path.suffix.lower() in FEATURE_SUFFIXES:
-            raise ImageError(
-                f"{path.name} holds features, which cannot be shown: use `ips explain` to see the "
-                "attention of a model for features"
-            )
         with self._lock:
             try:
                 modified = path.stat().st_mtime_ns

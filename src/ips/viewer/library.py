@@ -18,10 +18,12 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from ips.errors import ImageError, IPSError, because
+from ips.files import fingerprint
+from ips.patches import SlideFinder
 from ips.prediction_file import Truth
 from ips.predictor import Predictor
 from ips.viewer.answers import UNREADABLE, Answer, Floats, cache_name, load_probabilities
-from ips.viewer.images import SharedImages, display_names
+from ips.viewer.images import SharedImages, display_names, find_slide, is_feature_file
 from ips.viewer.texts import answer_names, describe_predictions
 from ips.viewer.tiles import AttentionTiles
 
@@ -37,6 +39,8 @@ class Entry:
 
     Attributes:
         id: random identifier for the page, which reveals no path.
+        path: file that is predicted.
+        slide: slide behind a feature file; None for an image.
         done: number of patches scored so far.
         total: number of patches, 0 until it is known.
         message: why the prediction failed.
@@ -48,6 +52,7 @@ class Entry:
     id: str
     path: Path
     name: str
+    slide: Path | None = None
     state: State = "waiting"
     done: int = 0
     total: int = 0
@@ -55,6 +60,11 @@ class Entry:
     truths: list[list[str] | None] = field(default_factory=list)
     predictions: list[dict[str, Any]] | None = None
     version: int = 1
+
+    @property
+    def file(self) -> Path:
+        """The image file that is shown."""
+        return self.slide or self.path
 
 
 class Queue(BaseModel, frozen=True):
@@ -80,9 +90,10 @@ class Library:
         predictor: the model, from `ips.load`.
         run: run folder of the model. Answers are cached there, or in a temporary folder if it is
             read-only or None.
-        paths: image files.
+        paths: image files, or feature files whose slide is shown.
         annotations: annotation file, or folder of files named like the images.
         truth: correct answers by path and task, where they are known.
+        slides: where the slides of feature files are.
     """
 
     def __init__(
@@ -93,8 +104,10 @@ class Library:
         *,
         annotations: Path | None = None,
         truth: Truth | None = None,
+        slides: SlideFinder | None = None,
     ) -> None:
         self.predictor, self.annotations = predictor, annotations
+        self._slides = slides or SlideFinder()
         self.name = type(predictor.net).__name__ if run is None else run.absolute().name
         self.images = SharedImages(white=predictor.config.patches.white)
         names = zip(paths, display_names(paths), strict=True)
@@ -104,6 +117,8 @@ class Library:
         for entry in entries:
             found = self._truth.get(str(entry.path), {})
             entry.truths = [answer_names(found.get(task)) for task in predictor.net.tasks]
+            if is_feature_file(entry.path):
+                entry.slide = find_slide(entry.path, self._slides)
         self._folder, self._temporary = _writable(None if run is None else run / "viewer")
         self._wanted: Entry | None = None
         self._queue = Queue()
@@ -133,7 +148,7 @@ class Library:
         """The current version, and the entries that changed after version ``since``."""
         with self._changed:
             rows = [
-                {k: v for k, v in asdict(entry).items() if k not in ("path", "version")}
+                {k: v for k, v in asdict(entry).items() if k not in ("path", "slide", "version")}
                 for entry in self.entries.values()
                 if entry.version > since
             ]
@@ -177,7 +192,11 @@ class Library:
 
     def _cache_file(self, entry: Entry) -> Path:
         try:
-            return self._folder / cache_name(self.predictor, entry.path)
+            facts: tuple[object, ...] = ()
+            if entry.slide is not None:
+                sizes = self._slides.patch_size, self._slides.level, self._slides.mpp
+                facts = fingerprint(entry.slide), *sizes
+            return self._folder / cache_name(self.predictor, entry.path, *facts)
         except OSError as error:
             reason = because(error, remedy="restart the viewer")
             raise ImageError(f"{entry.name} cannot be found any more {reason}") from error
@@ -224,7 +243,10 @@ class Library:
 
     def _predict(self, entry: Entry) -> None:
         path = self._cache_file(entry)  # before reading: the file may change meanwhile
-        source = self.predictor.open(self.images.open(entry.path)[0])
+        if entry.slide is None:
+            source = self.predictor.open(self.images.open(entry.path)[0])
+        else:
+            source = self.predictor.open(entry.path).on_slide(self._slides)
         self._update(entry, total=len(source))
         step = max(1, len(source) // _PROGRESS_STEPS)
 

@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ips.annotations import find_annotations
 from ips.errors import IPSError
 from ips.images import Image
 from ips.images.tile_cache import TileCache
 from ips.viewer.answers import Answer
-from ips.viewer.images import annotation_shapes, find_annotations
+from ips.viewer.images import annotation_shapes
 from ips.viewer.library import Entry, Library
 from ips.viewer.tiles import (
     TICKS,
@@ -83,7 +84,7 @@ class Renderer:
     def thumbnail(self, entry: Entry) -> bytes | None:
         """A small picture of an image as JPEG, None if it takes too long or is damaged."""
         with self._thumbnails, suppress(IPSError):
-            image, modified = self.library.images.open(entry.path)
+            image, modified = self.library.images.open(entry.file)
             key = (entry.id, modified, "thumbnail")
             return self._cached(key, lambda: render_thumbnail(image) or b"") or None
         return None
@@ -105,18 +106,18 @@ class Renderer:
             "zoom": max_zoom(image),
             "bounds": list(image.bounds),
             "mpp": None if image.mpp is None else image.mpp[0],
-            "annotated": find_annotations(entry.path, self.library.annotations) is not None,
+            "annotated": find_annotations(entry.file, self.library.annotations) is not None,
             "answer": None if answer is None else self._describe(entry, *answer),
         }
 
     def annotations(self, entry: Entry) -> list[dict[str, Any]]:
         """The annotated shapes of an image, empty if it has no annotations."""
-        path = find_annotations(entry.path, self.library.annotations)
+        path = find_annotations(entry.file, self.library.annotations)
         return [] if path is None else annotation_shapes(path, self._open(entry)[0])
 
     def _open(self, entry: Entry) -> tuple[Image, int | None]:
         # The previous image is not closed: another thread may still read it.
-        self._current, modified = self.library.images.open(entry.path)
+        self._current, modified = self.library.images.open(entry.file)
         return self._current, modified
 
     def _cached(self, key: tuple[Any, ...], render: Callable[[], bytes]) -> bytes:

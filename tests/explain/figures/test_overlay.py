@@ -33,9 +33,12 @@ def test_colours_are_where_the_attention_is(tmp_path: Path) -> None:
     attention = np.zeros(16)
     attention[6] = 1.0  # x 200, y 100
     seen = replace(explained(source), all_attention={"grade": attention})
-    overlay_page(seen).save(tmp_path / "o.png")
+    drawn = overlay_page(seen)
+    drawn.save(tmp_path / "o.png")
     page = np.asarray(PILImage.open(tmp_path / "o.png").convert("RGB")).astype(int)
-    left, top, right, bottom = box(page.max(axis=2) < 8)
+    axes = drawn.figure.axes[0].get_position()
+    below = round((1 - axes.y0) * len(page))  # crops are below the map
+    left, top, right, bottom = box(page[:below].max(axis=2) < 8)
     panel = page[top:bottom, left:right]
     coloured = box((panel[..., 0] > 100) & (panel[..., 2] < 100))
     shares = np.array(coloured) / ([right - left, bottom - top] * 2)

@@ -15,6 +15,7 @@ from ips.explain.explanation import Explanation
 from ips.explain.figures.drawing import (
     draw_crop,
     draw_number,
+    draw_outlines,
     draw_patches,
     draw_scale,
     fit,
@@ -23,7 +24,7 @@ from ips.explain.figures.drawing import (
 from ips.explain.figures.page import MARGIN, Page, note_block, title_block
 from ips.explain.maps import Floats, relative_attention
 from ips.explain.marks import THUMBNAIL_SIDE
-from ips.patches import Thumbnail
+from ips.patches import Thumbnail, has_pixels, read_crops
 
 _VIEW = 5.8, 4.8  # width and height of the box that a thumbnail fits into
 _CROPS_PER_COLUMN = 4
@@ -115,8 +116,9 @@ def _draw_panel(
     explanation, source = panel.explanation, panel.explanation.source
     colours, opacities = patch_colours(panel.strength, panel.labels, palette)
     width, height = fit(panel.view, *_VIEW)
+    axes = page.axes(x, y, width, height)
     draw_patches(
-        page.axes(x, y, width, height),
+        axes,
         panel.view,
         width=width,
         coords=explanation.coords,
@@ -125,6 +127,7 @@ def _draw_panel(
         opacities=opacities,
         numbered=top,
     )
+    draw_outlines(axes, panel.view, explanation.outlines)
     selected = f"{len(panel.strength):,} of {explanation.patches:,} patches selected"
     page.write(x, y + height + 0.08, selected, size=8, color=MUTED)
     spread = explanation.spread
@@ -132,7 +135,7 @@ def _draw_panel(
     page.write(x, y + height + 0.23, str(spread), size=8, **style)
 
     indices, scores = explanation.indices[:top].cpu(), explanation.patch_scores
-    crops = source.read(indices).cpu().numpy() if len(source.shape) == 3 and top else None
+    crops = read_crops(source, indices) if has_pixels(source) and top else None
     for i in range(len(indices)):
         left = x + view_width + _GAP + i // _CROPS_PER_COLUMN * (_CROP + _GAP)
         above = y + i % _CROPS_PER_COLUMN * (_VIEW[1] - _CROP - _CAPTION) / (_CROPS_PER_COLUMN - 1)

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.collections import PatchCollection
+from matplotlib.collections import LineCollection, PatchCollection
 from matplotlib.patches import Rectangle
+from matplotlib.patheffects import Normal, Stroke
 
+from ips.annotations import Outline
 from ips.explain.colours import MUTED, OTHER, RULE, Colour
 from ips.explain.figures.page import DPI, MARGIN, Page, chip, note_block, title_block
 from ips.explain.marks import Floats, boxes, label_spots
@@ -61,6 +63,27 @@ def draw_thumbnail(axes: Axes, view: Thumbnail) -> None:
     height, width = view.pixels.shape[:2]
     axes.imshow(view.pixels, extent=(0, width, height, 0), interpolation="antialiased")
     axes.set(xlim=(0, width), ylim=(height, 0), aspect="auto")
+
+
+def draw_outlines(
+    axes: Axes, view: Thumbnail, outlines: Sequence[Outline], *, colour: str = "black"
+) -> None:
+    """Annotations as contours over a thumbnail that fills the axes, with a light rim."""
+    lines, points = [], []
+    for outline in outlines:
+        for line in outline.lines:
+            place = (np.array(line, dtype=float) - np.array(view.offset)) * view.scale  # (n, 2)
+            if outline.kind == "point":
+                points.append(place)
+            else:
+                closed = np.concatenate([place, place[:1]]) if outline.kind == "polygon" else place
+                lines.append(closed)
+    rim = [Stroke(linewidth=2.6, foreground=(1, 1, 1, 0.7)), Normal()]
+    contours = LineCollection(lines, colors=colour, linewidths=1.2, path_effects=rim)
+    axes.add_collection(contours, autolim=False)
+    if points:
+        x, y = np.concatenate(points).T
+        axes.plot(x, y, "o", color=colour, ms=3, path_effects=rim, scalex=False, scaley=False)
 
 
 def draw_patches(

@@ -13,16 +13,24 @@ from matplotlib.axes import Axes
 
 from ips.explain.colours import MUTED, RULE
 from ips.explain.explanation import Explanation
-from ips.explain.figures.drawing import COLOUR_MAP, draw_colours, draw_thumbnail, fit
+from ips.explain.figures.drawing import (
+    COLOUR_MAP,
+    draw_colours,
+    draw_crop,
+    draw_outlines,
+    draw_thumbnail,
+    fit,
+)
 from ips.explain.figures.page import MARGIN, Page, note_block, title_block
 from ips.explain.maps import AttentionMap, attention_map, percentiles, values_at
 from ips.explain.marks import THUMBNAIL_SIDE
 from ips.explain.spread import spread
-from ips.patches import Thumbnail
+from ips.patches import Thumbnail, has_pixels, read_crops
 
 _VIEW = 4.4, 4.4  # width and height of the box that a map fits into
 _MIN_BAR_WIDTH = 2.8  # leaves room for the numbers below a colour bar
 _GAP = 0.4
+_CROP, _CROP_GAP = 0.82, 0.08
 _NAMES = 0.4  # height of the name of a map and the line below it
 _OPACITY = 0.65
 _MAX_CELLS = 2**20  # finer maps would look the same
@@ -30,12 +38,15 @@ _TICKS = [0.0, 0.25, 0.5, 0.75, 1.0]  # ranks with a number below the colour bar
 _NOTE = (
     "Colour and opacity: rank of the attention among all places with any attention. Numbers: "
     "attention of a patch in per cent of the total, the mean where patches overlap. Even share: "
-    "what every patch would have if all had the same."
+    "what every patch would have if all had the same. Below: the patches with the most attention."
 )
 
 
 def overlay_page(explanation: Explanation) -> Page:
     """The whole image with the mean attention over tasks, and with the attention of each task.
+
+    Below are the patches with the most attention (Figures 5 and 10 of the paper). Annotations are
+    drawn as contours.
 
     Colour and opacity show the rank of the attention, since the attention itself is close to 0
     for most patches. The numbers below the colour bar are attention values.
@@ -50,7 +61,9 @@ def overlay_page(explanation: Explanation) -> Page:
     inner = max(columns * (panel_width + _GAP) - _GAP, 4.4)
     title, note = title_block(explanation.title, inner), note_block(_NOTE, inner)
     top, row_height = 0.35 + title.height, _NAMES + height + 0.65
-    bottom = top + ceil(len(panels) / columns) * row_height
+    below = top + ceil(len(panels) / columns) * row_height
+    crops = _crops(explanation, int((inner + _CROP_GAP) / (_CROP + _CROP_GAP)))
+    bottom = below + (_CROP + 0.3 if len(crops) else 0)
     page = Page(inner + 2 * MARGIN, bottom + 0.2 + note.height)
     page.write(MARGIN, 0.2, title)
     for i, (name, values) in enumerate(panels.items()):
@@ -59,10 +72,21 @@ def overlay_page(explanation: Explanation) -> Page:
         page.write(x, y, f"{name}: nearly uniform" if found.uniform else name, size=9)
         page.write(x, y + 0.18, f"highest: {found.scale}", size=7.5, color=MUTED)
         raster = attention_map(source, values, max_cells=_MAX_CELLS)
-        _draw_map(page.axes(x, y + _NAMES, width, height), view, raster)
+        axes = page.axes(x, y + _NAMES, width, height)
+        _draw_map(axes, view, raster)
+        draw_outlines(axes, view, explanation.outlines)
         _draw_bar(page.axes(x, y + _NAMES + 0.1 + height, panel_width, 0.11), raster)
+    for i, crop in enumerate(crops):
+        draw_crop(page, MARGIN + i * (_CROP + _CROP_GAP), below, side=_CROP, patch=crop)
     page.write(MARGIN, bottom, note)
     return page
+
+
+def _crops(explanation: Explanation, count: int) -> npt.NDArray[np.uint8]:
+    """Pixels ``(k, C, h, w)`` of the patches with the most attention; none without pixels."""
+    mean = explanation.mean_attention
+    best = np.argsort(-mean, kind="stable")[: count if has_pixels(explanation.source) else 0]
+    return read_crops(explanation.source, best[mean[best] > 0])
 
 
 def tinted(attention: AttentionMap) -> npt.NDArray[np.uint8]:

@@ -11,6 +11,7 @@ from ips.explain.colours import shortened
 from ips.explain.explanation import Explanation
 from ips.explain.figures.drawing import draw_grid
 from ips.explain.spread import times
+from ips.patches import has_pixels, read_crops
 
 _COLUMNS = 8
 _NOTE = (
@@ -24,7 +25,7 @@ _NOTE = (
 def draw_top_patches(path: Path, explanation: Explanation, *, top: int = 24) -> None:
     """Draw a PNG of the ``top`` patches, attention decreasing from left to right, row by row."""
     source, mean = explanation.source, explanation.mean_attention
-    if len(source.shape) != 3:
+    if not has_pixels(source):
         raise PatchError(f"{source.name}: holds features, not pixels: there are no patches to show")
     order = np.argsort(-mean, kind="stable")[:top]
     visible = order[mean[order] > 0].tolist()
@@ -41,7 +42,7 @@ def draw_top_patches(path: Path, explanation: Explanation, *, top: int = 24) -> 
         captions.append(caption)
     draw_grid(
         path,
-        patches=source.read(visible).cpu().numpy(),
+        patches=read_crops(source, visible),
         captions=captions,
         side=1.1,
         columns=min(_COLUMNS, max(len(visible), 4)),
