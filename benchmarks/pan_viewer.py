@@ -165,19 +165,25 @@ def serve_slide(run: Path, slide: Path) -> None:
     from ips.images import open_image
     from ips.predictor import load
     from ips.viewer import Library, serve
-    from ips.viewer.answers import Answer, cache_name
+    from ips.viewer.answers import Answer, PartAnswer, cache_name
 
     predictor = load(run)
     cells = max(open_image(slide).dimensions) // TILE
     rng = np.random.default_rng(0)
     answer = Answer(
         patches=cells**2,
-        extent=TILE,
         probabilities=[np.array([0.5], np.float32)],
-        maps=rng.random((2, cells, cells)).astype(np.float32),
-        cell=float(TILE),
-        offset=(0, 0),
+        parts=[
+            PartAnswer(
+                extent=TILE,
+                magnification=None,
+                maps=rng.random((2, cells, cells)).astype(np.float32),
+                cell=float(TILE),
+                offset=(0, 0),
+            )
+        ],
         kept=np.zeros((1, 2), np.int64),
+        part_numbers=np.zeros(1, np.int64),
         attention=np.ones((2, 1), np.float32),
         ratios=np.ones((2, 1), np.float32),
         spreads=[Spread(cells**2, 0.5, 1.0)] * 2,

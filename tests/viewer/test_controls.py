@@ -216,6 +216,28 @@ def test_numbers_are_shown_with_the_truth(page: Page) -> None:
     assert re.search(r"0\.73\s+high risk, true: ", page.inner_text("#probabilities"))
 
 
+def test_magnifications_can_be_switched(page: Page) -> None:
+    assert not page.is_visible("#parts")
+
+    def two(details: dict[str, Any]) -> None:
+        answer = details["answer"]
+        answer["parts"] = [{"extent": 50, "magnification": m} for m in (5, 20)]
+        answer["part_numbers"] = [0, 0, 1, 1, 1, 1]
+
+    page.route(
+        "**/attention/**",
+        lambda route: route.continue_(url=route.request.url.replace("part=1", "part=0")),
+    )
+    changed_details(page, two)
+    assert page.locator("#gallery li").count() == 2
+    page.get_by_role("radio", name="20×").click()
+    until(page, "attention?.includes('part=1')")
+    assert page.locator("#gallery li").count() == 4
+    page.keyboard.press("m")
+    until(page, "attention?.includes('part=0')")
+    assert page.locator("#parts [aria-checked=true]").inner_text() == "5×"
+
+
 def test_controls_are_inactive_if_there_is_nothing_to_control(page: Page) -> None:
     assert page.is_disabled("#annotations")  # the first image has none
     assert page.is_enabled("#opacity")

@@ -11,17 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tifffile
 import torch
 from PIL import Image
 from typer.testing import CliRunner
 
 import ips.images
 from ips.cli.app import app as command
+from ips.config_io import parse_config
 from ips.errors import DataError, ImageError
 from ips.explain import Explanation
 from ips.predictor import Predictor, load
+from ips.training import build_model
 from ips.training.folder import save_model
 from ips.viewer import Library, find_images, renderer
+from ips.viewer.answers import Answer
 from ips.viewer.library import Queue
 from tests.viewer.asking import ask
 from tests.viewer.opening import Served, opened, settled
@@ -323,17 +327,41 @@ def test_memory_for_tiles_is_bounded(
 
 
 def test_a_model_without_scores_shows_its_kept_patches(predictor: Predictor, images: Path) -> None:
-    from ips.config_io import parse_config
-    from ips.training import build_model
-    from ips.viewer.answers import Answer
-
     values = predictor.config.model_dump(mode="json") | {"method": "rps"}
     config = parse_config(values, source="test")
     answer = Answer.from_explanation(
         Predictor(build_model(config), config).predict(images / "a.png")
     )
-    assert (answer.maps[0] > 0).sum() == 6
+    assert (answer.parts[0].maps[0] > 0).sum() == 6
     assert torch.from_numpy(answer.attention).sum(dim=1).tolist() == pytest.approx([1, 1, 1])
+
+
+def test_a_model_of_several_magnifications_has_a_map_of_each(
+    predictor: Predictor, tmp_path: Path
+) -> None:
+    path = tmp_path / "b.tif"
+    text = "Aperio Image Library\r\n|AppMag = 40|MPP = 0.25"
+    tifffile.imwrite(path, picture(600, 900), tile=(128, 128), description=text, metadata=None)
+    values = predictor.config.model_dump(mode="json")
+    values["patches"] |= {"magnification": [10, 40], "edge": "drop"}
+    config = parse_config(values, source="test")
+    several = Predictor(build_model(config), config)
+    expected = several.predict(path)
+    with opened(several, tmp_path, [path]) as (some, app):
+        some.start()
+        number = settled(some)["b.tif"]["id"]
+        details = ask(app, f"api/images/{number}").json["answer"]
+        tiles = [ask(app, f"attention/{number}/0/0/0?task=0&part={i}") for i in range(3)]
+    assert details["parts"] == [
+        {"extent": 200, "magnification": 10},
+        {"extent": 50, "magnification": 40},
+    ]
+    assert details["patches"] == 3 * 4 + 12 * 18
+    starts = [part.patches.start for part in expected.source.parts]
+    numbers = [sum(i >= start for start in starts) - 1 for i in expected.indices.tolist()]
+    assert details["part_numbers"] == numbers
+    assert [tile.status for tile in tiles] == [200, 200, 404]
+    assert tiles[0].body != tiles[1].body
 
 
 def test_images_are_found_in_folders(images: Path, tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ def test_the_details_match_the_prediction(
     answer = details["answer"]
     assert answer["kept"] == prediction.coords.tolist()
     assert answer["count"] == len(prediction.indices)
-    assert (answer["extent"], answer["patches"]) == (50, 12 * 18)
+    assert answer["parts"] == [{"extent": 50, "magnification": None}]
+    assert answer["patches"] == 12 * 18
     assert dict(answer["probabilities"][0]) == pytest.approx(
         predictor.class_probabilities("shape", prediction.probabilities["shape"]), abs=1e-5
     )
@@ -163,6 +164,8 @@ def test_patches_show_the_image_at_their_position(served: Served) -> None:
         ("attention/{}/0/0/0?task=0&colour_map=../../etc/passwd", 400),
         ("attention/{}/0/0/0?task=0&more=" + "x" * 600, 414),
         ("attention/{}/0/0/0?task=0&scale=x", 400),
+        ("attention/{}/0/0/0?task=0&part=1", 404),
+        ("attention/{}/0/0/0?task=0&part=-1", 400),
         ("attention/{}/0/0/0?task=0&smooth=x", 400),
         ("thumbnails/unknown", 404),
         ("api/queue?paused=x", 400),

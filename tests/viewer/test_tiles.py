@@ -17,7 +17,7 @@ from ips.explain.maps import percentiles
 from ips.explain.spread import Spread
 from ips.images import ArrayImage, Image, open_image
 from ips.viewer import answers, tiles
-from ips.viewer.answers import Answer
+from ips.viewer.answers import Answer, PartAnswer
 from ips.viewer.tiles import TILE, AttentionTiles, MapStyle, Tile
 from tests.viewer.viewer_files import picture
 
@@ -258,16 +258,33 @@ def test_a_thumbnail_is_small_and_skipped_for_too_many_pixels(
     assert tiles.render_thumbnail(image) is None
 
 
+def test_magnifications_are_ranked_among_each_other() -> None:
+    low, high = np.array([[[0.1, 0.2]]], np.float32), np.array([[[0.3, 0.4]]], np.float32)
+    first = AttentionTiles(low, 10.0, (0, 0), patches=[4], others=[high])
+    second = AttentionTiles(high, 10.0, (0, 0), patches=[4], others=[low])
+    tile = Tile(0, 0, 10)
+    assert first.ranks(0, tile)[0, :2].tolist() == pytest.approx([0, 1 / 3])
+    assert second.ranks(0, tile)[0, :2].tolist() == pytest.approx([2 / 3, 1])
+    assert first.ratios(0, [0, 1]).tolist() == pytest.approx([0.4, 1.6])  # of all
+
+
 # Answers
 
 ANSWER = Answer(
     patches=4,
-    extent=50,
     probabilities=[np.array([0.2, 0.8], np.float32), np.array([0.5], np.float32)],
-    maps=np.array([[[0.1, np.nan]], [[0.2, 0.3]], [[0.15, 0.3]]], np.float32),
-    cell=25.5,
-    offset=(3, -4),
+    parts=[
+        PartAnswer(
+            extent=50,
+            magnification=magnification,
+            maps=np.array([[[0.1, np.nan]], [[0.2, 0.3]], [[0.15, 0.3]]], np.float32),
+            cell=25.5,
+            offset=(3, -4),
+        )
+        for magnification in (5.0, 20.0)
+    ],
     kept=np.array([[0, 50], [50, 0]]),
+    part_numbers=np.array([1, 0]),
     attention=np.full((3, 2), 0.5, np.float32),
     ratios=np.array([[1, 2], [3, 4], [2, 3]], np.float32),
     spreads=[Spread(4, 0.5, 1.2), Spread(3, 0.4, 1.0), Spread(4, 0.45, 1.1)],
@@ -279,8 +296,11 @@ def test_an_answer_survives_saving_and_loading(tmp_path: Path) -> None:
     ANSWER.save(tmp_path / "a")
     back = Answer.load(tmp_path / "a")
     for name, value in vars(ANSWER).items():
-        if name != "probabilities":
-            assert np.array_equal(getattr(back, name), value, equal_nan=name == "maps"), name
+        if name not in ("probabilities", "parts"):
+            assert np.array_equal(getattr(back, name), value), name
+    for part, other in zip(ANSWER.parts, back.parts, strict=True):
+        assert part.numbers() == other.numbers()
+        assert np.array_equal(part.maps, other.maps, equal_nan=True)
     found = answers.load_probabilities(tmp_path / "a")
     for a, b, c in zip(ANSWER.probabilities, back.probabilities, found, strict=True):
         assert np.array_equal(a, b)

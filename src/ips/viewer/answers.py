@@ -5,6 +5,7 @@ Letters: N patches of an image, K kept, T tasks, C classes.
 
 from __future__ import annotations
 
+import json
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,48 @@ from torch import Tensor
 from ips.explain import Explanation, attention_map
 from ips.explain.spread import Spread, spread
 from ips.files import atomic_write, fingerprint
+from ips.patches import Part, PatchSource
 from ips.predictor import Predictor
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 
-_VERSION = 4
+_VERSION = 5
 _MAX_CELLS = 2**20  # of an attention map
 
 # Errors of reading an answer: the file is missing or damaged.
 UNREADABLE = (OSError, SafetensorError, KeyError, ValueError)
+
+
+@dataclass(frozen=True)
+class PartAnswer:
+    """The attention to an image at one magnification.
+
+    Attributes:
+        extent: side of a patch in full-resolution pixels.
+        magnification: magnification that was read, if there are several; otherwise None.
+        maps: ``(T + 1, rows, columns)`` attention per task, and its mean; NaN where there is no
+            patch, 0 where patches were skipped.
+        cell: side of a cell of the maps in full-resolution pixels.
+        offset: x, y of the maps' top-left corner.
+    """
+
+    extent: int
+    magnification: float | None
+    maps: Floats
+    cell: float
+    offset: tuple[int, int]
+
+    def numbers(self) -> dict[str, float | None]:
+        """All but the maps."""
+        left, top = self.offset
+        return {
+            "extent": self.extent,
+            "magnification": self.magnification,
+            "cell": self.cell,
+            "left": left,
+            "top": top,
+        }
 
 
 @dataclass(frozen=True)
@@ -37,13 +70,10 @@ class Answer:
 
     Attributes:
         patches: N.
-        extent: side of a patch in full-resolution pixels.
         probabilities: ``(C,)`` per task, in the model's order.
-        maps: ``(T + 1, rows, columns)`` attention per task, and its mean; NaN where there is no
-            patch, 0 where patches were skipped.
-        cell: side of a cell of the maps in full-resolution pixels.
-        offset: x, y of the maps' top-left corner.
+        parts: attention to the image, once for each magnification.
         kept: ``(K, 2)`` top-left corners of the kept patches, most important first.
+        part_numbers: ``(K,)`` the parts that they belong to.
         attention: ``(T + 1, K)`` attention of the kept patches; each row sums to 1.
         ratios: ``(T + 1, K)`` their share of the attention to all patches, as a multiple of an
             even share.
@@ -52,12 +82,10 @@ class Answer:
     """
 
     patches: int
-    extent: int
     probabilities: list[Floats]
-    maps: Floats
-    cell: float
-    offset: tuple[int, int]
+    parts: list[PartAnswer]
     kept: Integers
+    part_numbers: Integers
     attention: Floats
     ratios: Floats
     spreads: list[Spread]
@@ -67,20 +95,18 @@ class Answer:
     def from_explanation(cls, explanation: Explanation) -> Answer:
         """Reduce an explanation to what the page shows."""
         rows = [*explanation.all_attention.values(), explanation.mean_attention]
-        maps = [attention_map(explanation.source, row, max_cells=_MAX_CELLS) for row in rows]
+        source = explanation.source
+        parts = list(zip(source.parts, source.by_part(), strict=True))
         kept = [_array(attention) for attention in explanation.task_attention.values()]
         spreads, indices = [spread(row) for row in rows], explanation.indices.cpu().numpy()
         ratios = [row[indices] * s.patches for row, s in zip(rows, spreads, strict=True)]
-        scores, extent = explanation.patch_scores, explanation.extent
-        assert extent is not None  # the patches of an image have one
+        scores, starts = explanation.patch_scores, [part.patches.start for part, _ in parts]
         return cls(
             patches=explanation.patches,
-            extent=extent,
             probabilities=[_array(p) for p in explanation.probabilities.values()],
-            maps=np.stack([m.values for m in maps]).astype(np.float32),
-            cell=maps[0].cell,
-            offset=maps[0].offset,
+            parts=[_part_answer(part, patches, rows) for part, patches in parts],
             kept=explanation.coords,
+            part_numbers=np.searchsorted(starts, indices, side="right") - 1,
             attention=np.stack([*kept, np.mean(kept, axis=0)]),
             ratios=np.stack(ratios).astype(np.float32),
             spreads=spreads,
@@ -88,14 +114,15 @@ class Answer:
         )
 
     def save(self, path: Path) -> None:
-        arrays = {"maps": self.maps, "attention": self.attention, "kept": self.kept}
-        arrays |= {"ratios": self.ratios, "spreads": np.array([astuple(s) for s in self.spreads])}
+        arrays = {"attention": self.attention, "kept": self.kept, "ratios": self.ratios}
+        arrays |= {"spreads": np.array([astuple(s) for s in self.spreads])}
+        arrays |= {"part_numbers": self.part_numbers}
+        arrays |= {f"maps.{i}": part.maps for i, part in enumerate(self.parts)}
         arrays |= {f"probabilities.{i}": row for i, row in enumerate(self.probabilities)}
         if self.classes is not None:
             arrays["classes"] = self.classes
-        left, top = self.offset
-        numbers = {"patches": self.patches, "extent": self.extent, "cell": self.cell}
-        metadata = {name: str(n) for name, n in (numbers | {"left": left, "top": top}).items()}
+        parts = json.dumps([part.numbers() for part in self.parts])
+        metadata = {"patches": str(self.patches), "parts": parts}
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         metadata["crc32"] = _checksum_of_numbers(metadata)
         metadata |= {f"crc32.{name}": str(crc32(array.data)) for name, array in contiguous.items()}
@@ -110,14 +137,22 @@ class Answer:
             metadata = file.metadata() or {}
             if metadata.get("crc32") != _checksum_of_numbers(metadata):
                 raise ValueError("its numbers do not have the checksum that was stored with them")
+            parts = [
+                PartAnswer(
+                    extent=values["extent"],
+                    magnification=values["magnification"],
+                    maps=_stored(file, f"maps.{i}"),
+                    cell=values["cell"],
+                    offset=(values["left"], values["top"]),
+                )
+                for i, values in enumerate(json.loads(metadata["parts"]))
+            ]
             answer = cls(
                 patches=int(metadata["patches"]),
-                extent=int(metadata["extent"]),
                 probabilities=probabilities,
-                maps=_stored(file, "maps"),
-                cell=float(metadata["cell"]),
-                offset=(int(metadata["left"]), int(metadata["top"])),
+                parts=parts,
                 kept=_stored(file, "kept"),
+                part_numbers=_stored(file, "part_numbers"),
                 attention=_stored(file, "attention"),
                 ratios=_stored(file, "ratios"),
                 spreads=[Spread(int(n), *row) for n, *row in _stored(file, "spreads").tolist()],
@@ -128,9 +163,12 @@ class Answer:
 
     def _check_shapes(self) -> None:
         K, rows = len(self.kept), len(self.probabilities) + 1
-        shapes = [self.kept.shape, self.attention.shape, self.maps.shape[:1], (self.maps.ndim,)]
-        shapes += [self.ratios.shape, (len(self.spreads),)]
-        expected: list[tuple[int, ...]] = [(K, 2), (rows, K), (rows,), (3,), (rows, K), (rows,)]
+        shapes = [self.kept.shape, self.attention.shape, self.ratios.shape, (len(self.spreads),)]
+        shapes += [self.part_numbers.shape]
+        expected: list[tuple[int, ...]] = [(K, 2), (rows, K), (rows, K), (rows,), (K,)]
+        for part in self.parts:
+            shapes += [part.maps.shape[:1], (part.maps.ndim,)]
+            expected += [(rows,), (3,)]
         if self.classes is not None:
             shapes.append(self.classes.shape)
             expected.append((K,))
@@ -153,8 +191,22 @@ def load_probabilities(path: Path) -> list[Floats]:
         return [_stored(file, f"probabilities.{i}") for i in range(count)]
 
 
+def _part_answer(
+    part: Part, patches: PatchSource, rows: list[npt.NDArray[np.float64]]
+) -> PartAnswer:
+    maps = [attention_map(patches, row[part.patches], max_cells=_MAX_CELLS) for row in rows]
+    assert part.extent is not None  # the patches of an image have one
+    return PartAnswer(
+        extent=part.extent,
+        magnification=part.magnification,
+        maps=np.stack([m.values for m in maps]).astype(np.float32),
+        cell=maps[0].cell,
+        offset=maps[0].offset,
+    )
+
+
 def _checksum_of_numbers(metadata: dict[str, str]) -> str:
-    numbers = [metadata[name] for name in ("patches", "extent", "cell", "left", "top")]
+    numbers = [metadata[name] for name in ("patches", "parts")]
     return str(crc32("|".join(numbers).encode()))
 
 

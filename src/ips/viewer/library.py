@@ -178,8 +178,8 @@ class Library:
             self._wanted = entry
             self._changed.notify_all()
 
-    def answer(self, entry: Entry) -> tuple[Answer, AttentionTiles] | None:
-        """The answer for an image and its attention tiles, None before the prediction is ready."""
+    def answer(self, entry: Entry) -> tuple[Answer, list[AttentionTiles]] | None:
+        """The answer for an image, and attention tiles of each part; None before it is ready."""
         with self._loading:
             if entry.state != "ready":
                 return None
@@ -277,10 +277,15 @@ class Library:
             self._changed.notify_all()
 
 
-def _load(path: Path) -> tuple[Answer, AttentionTiles]:
+def _load(path: Path) -> tuple[Answer, list[AttentionTiles]]:
     answer = Answer.load(path)
     patches = [spread.patches for spread in answer.spreads]
-    return answer, AttentionTiles(answer.maps, answer.cell, answer.offset, patches=patches)
+    tiles = []
+    for part in answer.parts:
+        others = [other.maps for other in answer.parts if other is not part]
+        drawn = AttentionTiles(part.maps, part.cell, part.offset, patches=patches, others=others)
+        tiles.append(drawn)
+    return answer, tiles
 
 
 def _writable(folder: Path | None) -> tuple[Path, tempfile.TemporaryDirectory[str] | None]:

@@ -62,10 +62,12 @@ class Renderer:
         """A tile of the attention map of a task as PNG, None outside the image."""
         image, modified = self._open(entry)
         tile = find_tile(image, zoom, column, row)
-        answer, maps = self.library.answer(entry) or (None, None)
-        if tile is None or answer is None or maps is None or style.task >= len(answer.maps):
+        answer, parts = self.library.answer(entry) or (None, [])
+        if tile is None or answer is None or style.part >= len(parts):
             return None
-        size = image.dimensions
+        if style.task >= len(answer.spreads):
+            return None
+        maps, size = parts[style.part], image.dimensions
         return self._cached(
             (entry.id, modified, tile, style), lambda: maps.render(tile, style, size=size)
         )
@@ -76,10 +78,9 @@ class Renderer:
         if answer is None or not 0 <= rank < min(len(answer.kept), _MAX_KEPT):
             return None
         x, y = answer.kept[rank].tolist()
+        extent = answer.parts[answer.part_numbers[rank]].extent
         image, modified = self._open(entry)
-        return self._cached(
-            (entry.id, modified, rank), lambda: render_patch(image, x, y, answer.extent)
-        )
+        return self._cached((entry.id, modified, rank), lambda: render_patch(image, x, y, extent))
 
     def thumbnail(self, entry: Entry) -> bytes | None:
         """A small picture of an image as JPEG, None if it takes too long or is damaged."""
@@ -127,7 +128,7 @@ class Renderer:
 
         return self._cache.get(key, encode).tobytes()
 
-    def _describe(self, entry: Entry, answer: Answer, maps: AttentionTiles) -> dict[str, Any]:
+    def _describe(self, entry: Entry, answer: Answer, maps: list[AttentionTiles]) -> dict[str, Any]:
         """Convert an answer to JSON values, with class names."""
         predictor = self.library.predictor
         pairs = zip(predictor.net.tasks, answer.probabilities, strict=True)
@@ -136,7 +137,11 @@ class Renderer:
         return {
             "patches": answer.patches,
             "tissue": predictor.config.patches.tissue is not None,
-            "extent": answer.extent,
+            "parts": [
+                {"extent": part.extent, "magnification": part.magnification}
+                for part in answer.parts
+            ],
+            "part_numbers": answer.part_numbers[:_MAX_KEPT].tolist(),
             "predictions": entry.predictions,
             "probabilities": [list(each.items()) for each in by_name],
             "count": len(answer.kept),
@@ -144,6 +149,6 @@ class Renderer:
             "attention": answer.attention[:, :_MAX_KEPT].tolist(),
             "ratios": answer.ratios[:, :_MAX_KEPT].tolist(),
             "classes": None if classes is None else classes[:_MAX_KEPT].tolist(),
-            "scales": [maps.ratios(i, TICKS).tolist() for i in range(len(answer.maps))],
+            "scales": [maps[0].ratios(i, TICKS).tolist() for i in range(len(answer.spreads))],
             "spreads": [{"text": str(s), "uniform": s.uniform} for s in answer.spreads],
         }

@@ -67,6 +67,7 @@ class MapStyle(BaseModel, frozen=True):
 
     Attributes:
         task: index of the map; the number of tasks stands for their mean.
+        part: number of the magnification, if the model has several.
         colour_map: name of the colours.
         scale: colours show ranks within the image, or attention as a multiple of an even share on
             a logarithmic scale, which is the same for all images.
@@ -75,6 +76,7 @@ class MapStyle(BaseModel, frozen=True):
     """
 
     task: int = Field(ge=0)
+    part: int = Field(default=0, ge=0)
     colour_map: ColourMap = "viridis"
     scale: Literal["rank", "share"] = "rank"
     smooth: bool = False
@@ -140,18 +142,30 @@ class AttentionTiles:
         cell: side of a cell in full-resolution pixels.
         offset: x, y of the top-left corner.
         patches: number of patches with any attention, for each map.
+        others: maps of the other magnifications, among which cells are ranked, too.
     """
 
     def __init__(
-        self, maps: Floats, cell: float, offset: tuple[int, int], *, patches: Sequence[int]
+        self,
+        maps: Floats,
+        cell: float,
+        offset: tuple[int, int],
+        *,
+        patches: Sequence[int],
+        others: Sequence[Floats] = (),
     ) -> None:
-        ranks = [np.where(m > 0, percentiles(m), np.nan) for m in maps.astype(np.float64)]
-        self._levels = [np.stack(ranks).astype(np.float32)]
+        every = [m.reshape(len(maps), -1).astype(np.float64) for m in (maps, *others)]
+        values = np.concatenate(every, axis=1)  # (R, cells of all magnifications)
+        cells = maps[0].size
+        ranks = [percentiles(row)[:cells].reshape(maps.shape[1:]) for row in values]
+        self._levels = [np.where(maps > 0, np.stack(ranks), np.nan).astype(np.float32)]
         while max(self._levels[-1].shape[1:]) > 1:
             self._levels.append(_max_pool(self._levels[-1]))
         self._cell, self._offset = cell, offset
-        pairs = zip(maps, patches, strict=True)
-        self._ratios = [np.sort(m[m > 0]) * n for m, n in pairs]  # from rank 0 to rank 1
+        pairs = zip(values, patches, strict=True)
+        self._ratios = [
+            (np.sort(m[m > 0]) * n).astype(np.float32) for m, n in pairs
+        ]  # from rank 0 to rank 1
 
     def ratios(self, index: int, ranks: npt.ArrayLike) -> Floats:
         """Attention at these ranks of one map, as multiples of an even share."""

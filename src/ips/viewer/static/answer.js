@@ -25,6 +25,7 @@ export function showAnswer() {
   $("facts").textContent = size + kept;
   $("task-section").hidden = !hasSeveralTasks();
   showProbabilities();
+  showParts();
   showScale();
   showAttention();
   showPatches();
@@ -79,6 +80,31 @@ export function showProbabilities() {
   list.append(...classes.map(bar));
 }
 
+// A model that reads several magnifications has a map and patches for each.
+function showParts() {
+  const parts = page.details?.answer?.parts ?? [];
+  page.part = Math.min(page.part, Math.max(parts.length - 1, 0));
+  $("parts").hidden = parts.length < 2;
+  $("parts").replaceChildren(...parts.map(({ magnification }, part) => {
+    const button = element("button", "", `${magnification}×`);
+    button.type = "button";
+    button.tabIndex = part === page.part ? 0 : -1;
+    button.setAttribute("role", "radio");
+    button.setAttribute("aria-checked", String(part === page.part));
+    button.addEventListener("click", () => selectPart(part));
+    return button;
+  }));
+}
+
+export function selectPart(part) {
+  const count = page.details?.answer?.parts.length;
+  if (!count) return;
+  page.part = (part + count) % count;
+  showParts();
+  showAttention();
+  showPatches();
+}
+
 // Ranks always reach from the first colour to the last. The numbers below them, and the badge, say
 // how large the differences are.
 export function showScale() {
@@ -108,7 +134,7 @@ export function showAttention() {
   const minRank = (1 - TOP_SHARES[$("top").value]).toFixed(3);
   const { id, modified } = page.details;
   const style = { colour_map: $("colour-maps").value, scale: $("map-scale").value, smooth: $("smooth").checked };
-  const query = new URLSearchParams({ task: page.task, ...style, min_rank: minRank, modified }).toString();
+  const query = new URLSearchParams({ task: page.task, part: page.part, ...style, min_rank: minRank, modified }).toString();
   const layer = L.tileLayer(`attention/${id}/{z}/{x}/{y}?${query}`, {
     ...page.layers.options,
     opacity: Number($("opacity").value),
@@ -126,16 +152,20 @@ export function showAttention() {
 // The kept patches, sorted by their attention for the current task.
 
 function sortedPatches() {
-  const { kept, attention, ratios, classes } = page.details.answer;
+  const { kept, attention, ratios, classes, part_numbers } = page.details.answer;
   const values = (rank) => ({ attention: attention[page.task][rank], ratio: ratios[page.task][rank] });
   return kept
     .map(([x, y], rank) => ({ x, y, rank, ...values(rank), class: classes?.[rank] }))
+    .filter((patch) => part_numbers[patch.rank] === page.part)
     .filter((patch) => page.patchClass === null || patch.class === page.patchClass)
     .sort((a, b) => b.attention - a.attention);
 }
 
 const patchColour = (patch) => (patch.class === undefined ? OUTLINE : PALETTE[Math.min(patch.class, 9)]);
-const patchBounds = ({ x, y }) => [[y, x], [y + page.details.answer.extent, x + page.details.answer.extent]];
+const patchBounds = ({ x, y }) => {
+  const { extent } = page.details.answer.parts[page.part];
+  return [[y, x], [y + extent, x + extent]];
+};
 const className = (patch) => (patch.class === undefined ? "" : run.classes[patch.class]);
 
 function addRectangle(patch, weight, layer) {

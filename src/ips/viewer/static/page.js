@@ -9,6 +9,7 @@ export const page = {
   currentId: null,
   details: null, // of the current image
   task: 0, // run.tasks.length stands for all tasks
+  part: 0, // number of the magnification
   patchClass: null, // show only patches of this class
   showAllClasses: false,
   queue: { all: false, paused: false, busy: true }, // what the server predicts

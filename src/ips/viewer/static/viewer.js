@@ -1,6 +1,6 @@
 // Start of the page of `ips view`, and its controls.
 
-import { TOP_SHARES, showAnswer, showAttention, showPatches, showProbabilities, showScale } from "./answer.js";
+import { TOP_SHARES, selectPart, showAnswer, showAttention, showPatches, showProbabilities, showScale } from "./answer.js";
 import { fitImage, openImage, toggleAnnotations } from "./image.js";
 import { applyFilter, changeQueue, receiveChanges, step, updateRows } from "./library.js";
 import { addOverview } from "./overview.js";
@@ -30,6 +30,8 @@ function showSettings() {
   $("legend").src = `colour-maps/${$("colour-maps").value}`;
 }
 
+const ARROWS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
+
 function addTaskButtons() {
   [...run.tasks, "all"].forEach((name, task) => {
     const button = element("button", "", name);
@@ -39,7 +41,7 @@ function addTaskButtons() {
     $("tasks").append(button);
   });
   $("tasks").addEventListener("keydown", (event) => {
-    const offset = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    const offset = ARROWS[event.key];
     if (!offset) return;
     event.preventDefault();
     stepTask(offset);
@@ -99,6 +101,13 @@ function addControls() {
     page.showAllClasses = true;
     showProbabilities();
   });
+  $("parts").addEventListener("keydown", (event) => {
+    const offset = ARROWS[event.key];
+    if (!offset) return;
+    event.preventDefault();
+    selectPart(page.part + offset);
+    $("parts").children[page.part].focus();
+  });
   $("predict-all").addEventListener("click", () => changeQueue({ all: true, paused: false }));
   $("pause").addEventListener("click", () => changeQueue({ paused: !page.queue.paused }));
   $("wrong").addEventListener("change", applyFilter);
@@ -125,6 +134,7 @@ function addControls() {
       t: () => hasSeveralTasks() && stepTask(1),
       a: () => $("attention").click(),
       s: () => $("smooth").click(),
+      m: () => selectPart(page.part + 1),
       o: () => $("outlines").click(),
       w: () => $("wrong").click(),
       p: () => $("pause").click(),
