@@ -74,7 +74,7 @@ def test_the_slide_is_shown(model: Predictor, feature_run: Path, bag: Path, slid
         assert (details["width"], details["height"], details["mpp"]) == (240, 160, 0.25)
         assert details["annotated"]
         assert len(shown.annotations(entry)) == 1
-        assert details["answer"]["extent"] == 40
+        assert details["answer"]["parts"][0]["extent"] == 40
         expected = model.predict(bag).coords.tolist()
         assert details["answer"]["kept"] == expected
         image = open_image(slide)
@@ -103,7 +103,7 @@ def test_another_patch_size_is_predicted_again(
             settled(images)
             answer = images.answer(entry)
             assert answer is not None
-            assert answer[0].extent == (40 if finder.level else 30)
+            assert answer[0].parts[0].extent == (40 if finder.level else 30)
     assert len(set(names)) == 2
 
 
