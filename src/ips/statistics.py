@@ -187,6 +187,28 @@ def pearson(predicted: Floats, labels: Floats) -> Interval:
     return Interval(value, float(np.tanh(z - half)), max(value, float(np.tanh(z + half))))
 
 
+def quadratic_kappa(predicted: Floats, labels: Floats) -> Interval:
+    """Quadratic weighted kappa of ``(n,)`` grades: 1 minus squared error over that of chance.
+
+    Chance draws both grades independently, with their frequencies. The interval comes from a
+    bootstrap over images with a fixed seed. Undefined if all grades are the same one.
+    """
+    value = quadratic_kappa_value(predicted, labels)
+    if isnan(value):
+        return Interval(nan, nan, nan)
+    strata = np.zeros(len(labels), dtype=np.int64)
+    draws = [quadratic_kappa_value(predicted[rows], labels[rows]) for rows in resampled(strata)]
+    low, high = np.nanquantile(draws, [0.025, 0.975])
+    return Interval(value, min(float(low), value), max(float(high), value))
+
+
+def quadratic_kappa_value(predicted: Floats, labels: Floats) -> float:
+    """`quadratic_kappa` without its interval."""
+    # The mean squared difference of all n² pairs of a prediction and a label.
+    chance = predicted.var() + labels.var() + (predicted.mean() - labels.mean()) ** 2
+    return 1 - float(np.square(predicted - labels).mean() / chance) if chance else nan
+
+
 def f1_score(predicted: Bools, labels: Bools) -> float:
     """The F1 score of ``(n, C)`` classes, the mean over those that are predicted or true."""
     hits, total = (predicted & labels).sum(axis=0), predicted.sum(axis=0) + labels.sum(axis=0)

@@ -16,6 +16,7 @@ import torch
 from ips.errors import shown
 from ips.predictions import TaskPredictions
 from ips.statistics import (
+    Floats,
     Interval,
     auc,
     balanced_accuracy,
@@ -25,6 +26,8 @@ from ips.statistics import (
     macro_f1,
     mean_error,
     pearson,
+    quadratic_kappa,
+    quadratic_kappa_value,
     r_squared,
     r_squared_value,
     wilson,
@@ -159,9 +162,18 @@ _VALUES: dict[str, Callable[[TaskPredictions], float]] = {
     "macro-f1": lambda task: f1_score(task.predicted, task.labels),
     "r2": lambda task: r_squared_value(task.probabilities[:, 0], task.labels[:, 0]),
     "pearson": lambda task: pearson(task.probabilities[:, 0], task.labels[:, 0]).value,
-    "mae": lambda task: float(np.abs(task.probabilities[:, 0] - task.labels[:, 0]).mean()),
+    "mae": lambda task: float(np.abs(np.subtract(*_values(task))).mean()),
+    "kappa": lambda task: quadratic_kappa_value(*_values(task)),
     "concordance": lambda task: _concordance(task).value,
 }
+
+
+def _values(task: TaskPredictions) -> tuple[Floats, Floats]:
+    """Predicted and true numbers ``(n,)``: those of a regression, or numbers of grades."""
+    if task.has_classes:
+        grades = (each.argmax(axis=1).astype(np.float64) for each in (task.predicted, task.labels))
+        return next(grades), next(grades)
+    return task.probabilities[:, 0], task.labels[:, 0]
 
 
 def _area(task: TaskPredictions) -> Interval:
@@ -200,6 +212,14 @@ def _scores(task: TaskPredictions) -> TaskScores:
         scores = [
             Score("accuracy", "accuracy", accuracy, share),
             Score("auc", f"AUC{many}", _area(task), 0.5, reason),
+        ]
+    if task.kind == "ordinal":
+        grades, truth = _values(task)
+        kappa, error = quadratic_kappa(grades, truth), mean_error(np.abs(grades - truth))
+        constant_error = float(np.abs(truth - constant[0].argmax()).mean())
+        scores += [
+            Score("kappa", "quadratic weighted kappa", kappa, 0.0, reason),
+            Score("mae", "mean absolute error in grades", error, constant_error, error=True),
         ]
     if is_lopsided(task):
         if task.kind != "multilabel":

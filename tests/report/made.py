@@ -18,6 +18,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "two classes": {"kind": "multiclass", "classes": 2, "names": ["cat", "dog"]},
     "multilabel": {"kind": "multilabel", "classes": 3},
     "binary": {"kind": "binary"},
+    "ordinal": {"kind": "ordinal", "classes": 3},
 }
 
 

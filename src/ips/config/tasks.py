@@ -15,6 +15,7 @@ METRICS: dict[str, tuple[str, ...]] = {
     "multiclass": ("accuracy", "auc"),
     "multilabel": ("exact-match", "accuracy", "auc"),
     "binary": ("auc", "accuracy"),
+    "ordinal": ("kappa", "accuracy", "auc"),
     "regression": ("r2", "pearson"),
     "survival": ("concordance",),
 }
@@ -32,20 +33,23 @@ _CLASSES = ("classes", "names", "positive")
 class TaskConfig(Section):
     """One prediction per image."""
 
-    kind: Literal["multiclass", "multilabel", "binary", "regression", "survival"] = key(
+    kind: Literal["multiclass", "multilabel", "binary", "ordinal", "regression", "survival"] = key(
         "multiclass",
         "Kind of label: one class (multiclass), any number (multilabel), yes or no (binary), a "
-        "number (regression), or a time until an event (survival)",
+        "grade (ordinal), a number (regression), or a time until an event (survival)",
     )
     classes: int = key(2, "Number of classes", ge=1)
-    metric: Literal["accuracy", "exact-match", "auc", "r2", "pearson", "concordance"] | None = key(
+    metric: (
+        Literal["accuracy", "exact-match", "auc", "kappa", "r2", "pearson", "concordance"] | None
+    ) = key(
         None,
-        "Metric; null for accuracy (multiclass), exact-match (multilabel), auc (binary), r2 "
-        "(regression), concordance (survival)",
+        "Metric; null for accuracy (multiclass), exact-match (multilabel), auc (binary), kappa "
+        "(ordinal), r2 (regression), concordance (survival)",
     )
     names: list[str] | None = key(
         None,
-        "Names of the classes, in the order of labels that are numbers; null for those of the data",
+        "Names of the classes, in the order of labels that are numbers, and of grades; null for "
+        "those of the data",
     )
     positive: str | None = key(
         None, "Name of the positive class, if there are two classes; null for the second"
@@ -114,8 +118,8 @@ class TaskConfig(Section):
         if self.metric is not None and self.metric not in METRICS[self.kind]:
             known = " or ".join(METRICS[self.kind])
             raise ValueError(f"metric={self.metric} with kind={self.kind}: use {known}")
-        if self.kind == "multiclass" and self.classes < 2:
-            raise ValueError("a multiclass task has at least 2 classes")
+        if self.kind in ("multiclass", "ordinal") and self.classes < 2:
+            raise ValueError(f"kind={self.kind} needs at least 2 classes")
         if self.kind == "survival" and self.event is None:
             raise ValueError("a survival task needs two columns: name that of events as event")
         if self.cuts is not None and (self.cuts[0] <= 0 or self.cuts != sorted(set(self.cuts))):

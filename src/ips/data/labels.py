@@ -200,6 +200,11 @@ def _class_names(
             return ["0", "1"]
     elif all(label.isdecimal() for label in found):
         return [str(number) for number in range(classes)]
+    elif spec.kind == "ordinal":
+        raise ValueError(
+            f"the grades of task {task!r} are words ({shown(', '.join(found[:10]), quote=False)}): "
+            f"give their order, the lowest first, as tasks.{task}.names"
+        )
     if len(found) == classes:
         return found
     labels = shown(", ".join(found[:10]), quote=False)

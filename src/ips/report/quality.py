@@ -136,7 +136,7 @@ def _probability_and_truth(task: TaskPredictions) -> tuple[Floats, Bools]:
         case "binary":
             return task.probabilities[:, 1], task.labels[:, 1]
         case _:
-            return task.probabilities.max(axis=1), task.correct
+            return (task.probabilities * task.predicted).sum(axis=1), task.correct
 
 
 def quality_values(task: TaskPredictions) -> dict[str, Any]:

@@ -4,6 +4,7 @@
 
     task.py            what all kinds have in common, and labels that are missing
     classification.py  one class, any number of labels, or yes and no
+    ordinal.py         one of several grades, which are in an order
     regression.py      a number
     survival.py        a risk, from times until an event
 """
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 
 from ips.config import TaskConfig
 from ips.tasks.classification import LOPSIDED, Classification
+from ips.tasks.ordinal import Ordinal
 from ips.tasks.regression import Regression
 from ips.tasks.survival import Cox, Hazards, Survival
 from ips.tasks.task import Answer, ClassKind, Kind, Score, Task
@@ -26,6 +28,7 @@ __all__ = [
     "Cox",
     "Hazards",
     "Kind",
+    "Ordinal",
     "Regression",
     "Score",
     "Survival",
@@ -52,4 +55,5 @@ def _build(config: TaskConfig) -> Task:
             return Hazards(threshold=config.threshold, cuts=tuple(config.cuts or _CUTS))
         return Cox(threshold=config.threshold)
     names = None if config.names is None else tuple(config.ordered(config.names))
-    return Classification(config.kind, config.classes, names, config.metric)
+    kind = Ordinal if config.kind == "ordinal" else Classification
+    return kind(config.kind, config.classes, names, config.metric)

@@ -21,6 +21,7 @@ _DEFAULT_SCORE: dict[ClassKind, Score] = {
     "multiclass": "accuracy",
     "multilabel": "exact-match",
     "binary": "auc",
+    "ordinal": "kappa",
 }
 
 
@@ -47,6 +48,11 @@ class Classification(Task):
     score: Score | None = None
 
     @property
+    def has_one_class(self) -> bool:
+        """Whether labels are class numbers, and the probabilities of the classes add up to 1."""
+        return self.kind == "multiclass"
+
+    @property
     def class_names(self) -> list[str]:
         """Names of the C classes; two for a binary task."""
         count = 2 if self.kind == "binary" else self.classes
@@ -64,19 +70,19 @@ class Classification(Task):
     @property
     def missing(self) -> Tensor:
         """The label of an image that has none: -1 for a class number, else nan."""
-        if self.kind == "multiclass":
+        if self.has_one_class:
             return torch.tensor(-1)
         return torch.full((self.classes,) if self.kind == "multilabel" else (), torch.nan)
 
     def known(self, labels: Tensor) -> Tensor:
         """Whether each of B images has a label, as bools ``(B,)``."""
-        return labels >= 0 if self.kind == "multiclass" else super().known(labels)
+        return labels >= 0 if self.has_one_class else super().known(labels)
 
     def _loss(
         self, logits: Tensor, labels: Tensor, *, weights: Tensor | None, smoothing: float
     ) -> Tensor:
         reduction = "mean" if weights is None else "none"
-        if self.kind == "multiclass":
+        if self.has_one_class:
             losses = F.cross_entropy(logits, labels, reduction=reduction, label_smoothing=smoothing)
         else:
             targets = labels.view_as(logits)
@@ -134,7 +140,7 @@ class Classification(Task):
         The Kullback-Leibler divergence of their probabilities, summed over the labels of a
         multilabel task.
         """
-        if self.kind == "multiclass":
+        if self.has_one_class:
             p, q = logits.log_softmax(dim=-1), usual.log_softmax(dim=-1)
             return (p.exp() * (p - q)).sum(dim=-1)
         sides = [(F.logsigmoid(sign * logits), F.logsigmoid(sign * usual)) for sign in (1, -1)]
@@ -167,7 +173,7 @@ class Classification(Task):
             case "binary":
                 positive = class_probabilities[..., 1:] > 0.5
                 return torch.cat([~positive, positive], dim=-1)
-            case "multiclass":
+            case _:
                 best = class_probabilities.argmax(dim=-1)
                 return F.one_hot(best, self.classes).bool()
 

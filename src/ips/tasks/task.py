@@ -16,9 +16,9 @@ from torch import Tensor
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
-ClassKind = Literal["multiclass", "multilabel", "binary"]
+ClassKind = Literal["multiclass", "multilabel", "binary", "ordinal"]
 Kind = ClassKind | Literal["regression", "survival"]
-Score = Literal["accuracy", "exact-match", "auc", "r2", "pearson", "concordance"]
+Score = Literal["accuracy", "exact-match", "auc", "kappa", "r2", "pearson", "concordance"]
 #: A class, the labels of a multilabel task, or a number.
 Answer = str | list[str] | float
 
