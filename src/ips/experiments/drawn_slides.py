@@ -1,13 +1,13 @@
 """Synthetic slides with features of a pretrained encoder: the data of Table 2 at laptop scale.
 
 The steps are those of a user's own slides (docs/slides.md): find the tissue, pretrain an encoder
-with BYOL on the training slides, store the features of every patch. Every step skips what is
-finished, so an interrupted preparation continues.
+with BYOL on the training slides or take one with ImageNet weights, store the features of every
+patch. Every step skips what is finished, so an interrupted preparation continues.
 
     drawn/           the slides and their ground truth, see `ips.data.synthetic.tissue_slides`
     tissue/          coordinates of the patches with tissue, and thumbnails
     slides.csv       path, labels and split of each slide
-    byol/            run folder of the pretraining
+    byol/            run folder of the pretraining, if there is one
     features/        one HDF5 file per slide
     features.csv     path, labels and split of each feature file
 """
@@ -25,12 +25,14 @@ from ips.data.split import Split
 from ips.data.synthetic.tissue_slides import write_tissue_slides
 from ips.data.table import Row, read_table, write_csv
 from ips.experiments.arms import TABLE
+from ips.nn.efficientnet import EFFICIENTNET
+from ips.nn.weights import IMAGENET
 from ips.pretraining.settings import Settings
 from ips.pretraining.train import pretrain
 from ips.progress import progress_bar
 from ips.slides.coords import Resolution, slide_patches
 from ips.slides.encoder import build_extractor
-from ips.slides.features import extract_features
+from ips.slides.features import FeatureExtractor, extract_features
 from ips.slides.tissue import find_tissue
 
 
@@ -45,7 +47,8 @@ class DrawnSlides:
         dose: whether all slides have clusters, and numbers to predict.
         patch_size: side of a patch in pixels.
         width, stages: size of the encoder, a thin ResNet.
-        patches_per_slide, epochs, batch: length of the pretraining and size of its batches.
+        patches_per_slide, epochs, batch: length of the pretraining and size of its batches. Without
+            epochs, the encoder is EfficientNet-lite0 with ImageNet weights.
     """
 
     train: int = 160
@@ -68,7 +71,14 @@ class DrawnSlides:
 
 
 DOSE = DrawnSlides(
-    train=80, validation=20, test=40, side=2048, clusters=(0, 5), dose=True, epochs=3
+    train=80,
+    validation=20,
+    test=40,
+    side=2048,
+    clusters=(0, 5),
+    dose=True,
+    stages=5,
+    epochs=0,
 )
 """Slides whose number and area of clusters decide a number and a time."""
 
@@ -82,10 +92,27 @@ def prepare_drawn_slides(
     paths = [row.path for row in slides]
     resolution = Resolution(sizes.patch_size)
     find_tissue(paths, out=folder / "tissue", resolution=resolution, console=console)
-    table = folder / "slides.csv"
-    _write_table(table, slides, sizes.labels)  # the pretraining reads the training slides only
+    # The pretraining reads the training slides only.
+    _write_table(folder / "slides.csv", slides, sizes.labels)
+    extractor = _pretrained(folder, sizes, console) if sizes.epochs else _imagenet(sizes)
+    _extract(folder, paths, extractor, sizes, console)
+    features = [
+        Row(path=folder / "features" / f"{row.path.stem}.h5", labels=row.labels, split=row.split)
+        for row in slides
+    ]
+    _write_table(folder / TABLE, features, sizes.labels)
+
+
+def _imagenet(sizes: DrawnSlides) -> FeatureExtractor:
+    return build_extractor(
+        EFFICIENTNET, weights=IMAGENET, stages=sizes.stages, crop=sizes.patch_size
+    )
+
+
+def _pretrained(folder: Path, sizes: DrawnSlides, console: Console | None) -> FeatureExtractor:
+    """An encoder that is pretrained on the training slides."""
     settings = Settings(
-        data=(table,),
+        data=(folder / "slides.csv",),
         coords=folder / "tissue",
         patch_size=sizes.patch_size,
         encoder="thin-resnet",
@@ -100,12 +127,7 @@ def prepare_drawn_slides(
         tau=0.99,
     )
     encoder = pretrain(settings, run=folder / "byol", resume=True, console=console)
-    _extract(folder, paths, encoder, sizes, console)
-    features = [
-        Row(path=folder / "features" / f"{row.path.stem}.h5", labels=row.labels, split=row.split)
-        for row in slides
-    ]
-    _write_table(folder / TABLE, features, sizes.labels)
+    return build_extractor(weights=str(encoder), crop=sizes.patch_size)
 
 
 def _draw(folder: Path, sizes: DrawnSlides, console: Console | None) -> list[Row]:
@@ -133,11 +155,10 @@ def _draw(folder: Path, sizes: DrawnSlides, console: Console | None) -> list[Row
 def _extract(
     folder: Path,
     slides: list[Path],
-    encoder: Path | None,
+    extractor: FeatureExtractor,
     sizes: DrawnSlides,
     console: Console | None,
 ) -> None:
-    extractor = build_extractor(weights=str(encoder), crop=sizes.patch_size)
     open_slide = partial(
         slide_patches, resolution=Resolution(sizes.patch_size), coords=folder / "tissue"
     )
