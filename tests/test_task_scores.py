@@ -39,7 +39,8 @@ def by_key(scores: TaskScores) -> dict[str, Score]:
 
 
 def test_scores_are_those_of_torchmetrics() -> None:
-    for task in made(config(**KINDS), count=60).tasks:
+    known = {name: kind for name, kind in KINDS.items() if name != "ordinal"}
+    for task in made(config(**known), count=60).tasks:
         count: dict[str, Any] = {"num_classes": len(task.classes), "num_labels": len(task.classes)}
         for score in task_scores(task).scores:
             key: Any = score.key
