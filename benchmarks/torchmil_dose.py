@@ -5,9 +5,9 @@
         cloudpickle importlib_metadata zipp python-dateutil six    # none of them is used by ips
     python benchmarks/torchmil_dose.py runs/slide-dose/data
 
-For each task, gated ABMIL is trained with the loss of ips: Huber, or Cox's partial likelihood. The
-number of epochs is chosen on the validation slides, and the test slides give one number per seed.
-The index of the true area (the oracle) shows how well any model can rank the noisy survival times.
+For each task, gated ABMIL is trained with the loss of ips: Huber, or Cox's partial likelihood, for
+as many epochs. The index of the true area (the oracle) shows how well any model can rank the noisy
+survival times.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def padded(bags: list[Tensor]) -> tuple[Tensor, Tensor]:
 def train(
     data: dict[str, Split], task: str, *, seed: int, epochs: int, lr: float
 ) -> tuple[float, float]:
-    """Scores on validation and test slides, at the epoch that is best on validation slides."""
+    """Scores on validation and test slides after the last epoch."""
     torch.manual_seed(seed)
     bags, labels = data["train"]
     every = torch.cat(bags)
@@ -79,20 +79,14 @@ def train(
             return r_squared_value(answers(split), truth[:, 0])
         return concordance(answers(split), truth[:, 1:]).value
 
-    best = (-np.inf, 0.0)
     for _ in range(epochs):
-        model.train()
         for numbers in torch.randperm(len(bags)).split(16):
             features, mask = padded([(bags[i] - mean) / deviation for i in numbers])
             loss = task_of.loss(model(features, mask)[:, None], target[numbers])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        model.eval()
-        validation = score("validation")
-        if validation > best[0]:
-            best = validation, score("test")
-    return best
+    return score("validation"), score("test")
 
 
 def main() -> None:
