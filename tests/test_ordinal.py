@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,7 +93,7 @@ def test_grades_go_through_all_commands(tmp_path: Path) -> None:
     add_column(table, "other", ["x", "y"] * 12)
     add_column(table, "split", ["train", "test", "train", "val", "train", "train"] * 4)
     names = ["I", "II", "III"]
-    tasks = {
+    tasks: dict[str, dict[str, Any]] = {
         "stage": {"kind": "ordinal", "classes": 3, "names": names},
         "other": {"classes": 2},
     }
