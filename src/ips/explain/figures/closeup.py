@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
+from matplotlib.patheffects import Normal, Stroke
 
 from ips.explain.colours import INK
 from ips.explain.explanation import Explanation
@@ -28,8 +29,8 @@ _CENTRES = 32  # patches of the highest attention that may be in the middle of t
 _OPACITY = 0.75
 _CONTOUR = "#00b33c"
 _NOTE = (
-    "White: selected patches in the region, more opaque with more attention. Green: annotations. "
-    "Below: the patches with the most attention."
+    "White: selected patches in the region, more opaque with more attention. Below: the patches "
+    "with the most attention."
 )
 
 
@@ -47,7 +48,8 @@ def closeup_page(explanation: Explanation) -> Page | None:
     width, height = fit(whole, *_VIEW)
     right = MARGIN + width + 0.3
     inner = width + 0.3 + _REGION[0]
-    title, note = title_block(explanation.title, inner), note_block(_NOTE, inner)
+    contours = " Green: annotations." if explanation.outlines else ""
+    title, note = title_block(explanation.title, inner), note_block(_NOTE + contours, inner)
     top = 0.35 + title.height
     crops_height = _ROWS * (_CROP + _GAP)
     bottom = top + max(height, _REGION[1] + 0.12 + crops_height) + 0.12
@@ -59,7 +61,8 @@ def closeup_page(explanation: Explanation) -> Page | None:
     left, upper, w, h = region
     corner = (np.array([left, upper]) - whole.offset) * whole.scale
     frame = Rectangle(tuple(corner), w * whole.scale, h * whole.scale, fill=False)
-    frame.set(edgecolor=INK, linewidth=1.4)
+    rim = [Stroke(linewidth=3, foreground="white"), Normal()]  # visible on dark slides, too
+    frame.set(edgecolor=INK, linewidth=1.4, path_effects=rim)
     axes.add_patch(frame)
     axes = page.axes(right, top, *_REGION)
     draw_thumbnail(axes, near)

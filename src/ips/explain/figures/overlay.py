@@ -30,7 +30,7 @@ from ips.patches import Thumbnail, has_pixels, read_crops
 _VIEW = 4.4, 4.4  # width and height of the box that a map fits into
 _MIN_BAR_WIDTH = 2.8  # leaves room for the numbers below a colour bar
 _GAP = 0.4
-_CROP, _CROP_GAP = 0.82, 0.08
+_CROP, _CROP_GAP = 0.82, 0.08  # about the side of a crop, and the distance of crops
 _NAMES = 0.4  # height of the name of a map and the line below it
 _OPACITY = 0.65
 _MAX_CELLS = 2**20  # finer maps would look the same
@@ -62,8 +62,10 @@ def overlay_page(explanation: Explanation) -> Page:
     title, note = title_block(explanation.title, inner), note_block(_NOTE, inner)
     top, row_height = 0.35 + title.height, _NAMES + height + 0.65
     below = top + ceil(len(panels) / columns) * row_height
-    crops = _crops(explanation, int((inner + _CROP_GAP) / (_CROP + _CROP_GAP)))
-    bottom = below + (_CROP + 0.3 if len(crops) else 0)
+    count = round((inner + _CROP_GAP) / (_CROP + _CROP_GAP))
+    side = (inner + _CROP_GAP) / count - _CROP_GAP  # so that they fill the width
+    crops = _crops(explanation, count)
+    bottom = below + (side + 0.3 if len(crops) else 0)
     page = Page(inner + 2 * MARGIN, bottom + 0.2 + note.height)
     page.write(MARGIN, 0.2, title)
     for i, (name, values) in enumerate(panels.items()):
@@ -77,7 +79,7 @@ def overlay_page(explanation: Explanation) -> Page:
         draw_outlines(axes, view, explanation.outlines)
         _draw_bar(page.axes(x, y + _NAMES + 0.1 + height, panel_width, 0.11), raster)
     for i, crop in enumerate(crops):
-        draw_crop(page, MARGIN + i * (_CROP + _CROP_GAP), below, side=_CROP, patch=crop)
+        draw_crop(page, MARGIN + i * (side + _CROP_GAP), below, side=side, patch=crop)
     page.write(MARGIN, bottom, note)
     return page
 
