@@ -5,7 +5,7 @@ An image that cannot be read does not stop the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from ips.config import TableConfig
 from ips.errors import DataError, IPSError, listed
 from ips.explain import Explanation
 from ips.explain.figures.attention import draw_attention
-from ips.inputs import find_images, read_groups, read_labels
+from ips.inputs import Bags, bag_files, bag_images, find_bags, read_groups, read_labels
 from ips.prediction_file import PredictionFile
 from ips.predictions import TaskPredictions, TestPredictions
 from ips.predictor import Predictor
@@ -37,41 +37,47 @@ OnError = Callable[[IPSError], None]
 
 def predict_all(
     predictor: Predictor,
-    names: Iterable[str],
+    bags: Bags,
     *,
     figures: Mapping[str, Path] | None = None,
     console: Console | None = None,
 ) -> Iterator[tuple[str, Explanation | IPSError]]:
-    """Predict images, and draw their figures; an image that cannot be read yields its error."""
-    names, figures = list(names), figures or {}
+    """Predict bags, and draw their figures; a bag that cannot be read yields its error."""
+    figures = figures or {}
     with progress_bar(console, transient=True) as bar:
-        images = bar.add_task("images", total=len(names), note="", visible=len(names) > 1)
-        for name in names:
+        images = bar.add_task("images", total=len(bags), note="", visible=len(bags) > 1)
+        for name, files in bags.items():
             found: Explanation | IPSError
             try:
-                found = predict_with(predictor, name, bar)
+                found = predict_with(predictor, name, files, bar)
                 if name in figures:
                     draw_attention(figures[name], [found])
             except IPSError as error:
                 found = error
             yield name, found
-            if len(names) > 1:
+            if len(bags) > 1:
                 advance(bar, images)
 
 
 def predict_with(
-    predictor: Predictor, image: str, bar: Progress, *, source: PatchSource | None = None
+    predictor: Predictor,
+    name: str,
+    files: list[str],
+    bar: Progress,
+    *,
+    source: PatchSource | None = None,
 ) -> Explanation:
-    """Predict an image, whose patches may be open already, with a line in ``bar`` meanwhile."""
-    line = bar.add_task(Path(image).name, total=None, note="patches")
+    """Predict a bag, whose patches may be open already, with a line in ``bar`` meanwhile."""
+    line = bar.add_task(Path(name).name, total=None, note="patches")
     try:
         return predictor.predict(
-            image,
+            bag_images(name, files),
+            name=name,
             source=source,
             progress=lambda done, total: bar.update(line, completed=done, total=total),
         )
     except KeyboardInterrupt:
-        kept = predictor.partial_scores(image)
+        kept = predictor.partial_scores(*files)
         if kept is None:
             raise
         raise KeyboardInterrupt(
@@ -92,22 +98,23 @@ class Filled:
 def fill_table(
     table: PredictionFile,
     predictor: Predictor,
-    names: Sequence[str],
+    bags: Bags,
     *,
     figures: Mapping[str, Path] | None = None,
     console: Console | None = None,
     on_error: OnError | None = None,
 ) -> Filled:
-    """Predict the images whose rows are missing, have an error or are out of date."""
+    """Predict the bags whose rows are missing, have an error or are out of date."""
     figures, failed = figures or {}, 0
-    keys = {name: _fingerprint(predictor, name) for name in names}
+    keys = {name: _fingerprint(predictor, files) for name, files in bags.items()}
     todo = {
         name: key
         for name, key in keys.items()
         if not table.is_done(name, key) or (name in figures and not figures[name].is_file())
     }
+    rest = {name: bags[name] for name in todo}
     try:
-        for name, found in predict_all(predictor, todo, figures=figures, console=console):
+        for name, found in predict_all(predictor, rest, figures=figures, console=console):
             if isinstance(found, IPSError):
                 failed += 1
                 table.add_error(name, found)
@@ -119,7 +126,7 @@ def fill_table(
                 found.source.close()
     finally:  # also the rows before Ctrl-C
         table.write()
-    return Filled(len(names) - len(todo), failed)
+    return Filled(len(bags) - len(todo), failed)
 
 
 def read_truth(
@@ -139,14 +146,14 @@ class Cohort:
 
     Attributes:
         predictions: predictions for the tasks that the table has labels of, with groups.
-        images: paths of the predicted images.
-        failed: why other images could not be predicted, by path.
+        bags: files of the predicted bags, by name.
+        failed: why other bags could not be predicted, by name.
         resampled: what intervals are computed over: a number of patients or groups, or of images.
         notes: sentences about the images.
     """
 
     predictions: TestPredictions
-    images: list[str]
+    bags: Bags
     failed: dict[str, str]
     resampled: str
     notes: list[str]
@@ -168,20 +175,21 @@ def predict_cohort(
         split: file of the split in the run folder, to find images that the model was trained on.
         on_error: callback that receives the error of an image, in addition to its row.
     """
-    every = find_images([table], predictor.config)
+    every = find_bags([table], predictor.config)
     labels = read_labels(table, every, predictor.config)
-    images = [image for image in every if labels[image]]
+    bags = {name: files for name, files in every.items() if labels[name]}
+    images = list(bags)
     if not images:
         raise DataError(f"{table}: no image has a label: add some")
-    groups = read_groups(table, images, predictor.config)
+    groups = read_groups(table, bags, predictor.config)
     file = PredictionFile(csv, images, predictor.tasks, truth=read_truth(predictor, labels))
-    fill_table(file, predictor, images, console=console, on_error=on_error)
+    fill_table(file, predictor, bags, console=console, on_error=on_error)
     failed = file.errors()
     if len(failed) == len(images):
         raise DataError(f"none of the {len(images)} images can be predicted: {failed[images[0]]}")
     known = groups or images
     group_of = dict(zip(images, known, strict=True))
-    notes = [] if split is None else _trained_on(predictor, split, images, groups)
+    notes = [] if split is None else _trained_on(predictor, split, bag_files(bags), groups)
     images = [image for image in images if image not in failed]
     numbers = np.unique([group_of[image] for image in images], return_inverse=True)[1]
     columns = [file.columns(image) or {} for image in images]
@@ -196,7 +204,8 @@ def predict_cohort(
     unit = "images" if groups is None else "patients or groups"
     names = [Path(image).name for image in images]
     resampled = f"{len(np.unique(numbers)):,} {unit}"
-    return Cohort(TestPredictions(names, parts), images, failed, resampled, notes)
+    done = {image: bags[image] for image in images}
+    return Cohort(TestPredictions(names, parts), done, failed, resampled, notes)
 
 
 def _trained_on(
@@ -225,9 +234,9 @@ def _trained_on(
     return []
 
 
-def _fingerprint(predictor: Predictor, name: str) -> str:
-    """The fingerprint of an image; empty if the file cannot be found."""
+def _fingerprint(predictor: Predictor, files: Sequence[str]) -> str:
+    """The fingerprint of a bag; empty if a file cannot be found."""
     try:
-        return predictor.fingerprint(Path(name))
+        return predictor.fingerprint(*map(Path, files))
     except OSError:
         return ""

@@ -1,4 +1,7 @@
-"""The images that a command is given, as files, folders and tables, and their labels."""
+"""The bags that a command is given, as files, folders and tables, and their labels.
+
+A bag is an image, unless ``data.bags`` of the model puts the images of a patient together.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ips.config import Config, TableConfig, TaskConfig, label_columns
+from ips.data.bags import joint_labels
 from ips.data.cells import is_table
 from ips.data.labels import encode_labels
 from ips.data.numbers import has_label
@@ -20,6 +24,7 @@ from ips.files import absolute, folders_below, joined, list_files
 from ips.images import is_image
 from ips.patches.opening import FEATURE_SUFFIXES
 from ips.patches.slide_finder import SlideFinder, address_key
+from ips.tasks import build_tasks
 
 # Endings of pictures that `ips explain` and `ips predict --figures` may write beside the images.
 _PICTURES = (
@@ -52,37 +57,67 @@ def list_images(folder: Path, *, features: bool = False) -> list[Path]:
     return files
 
 
-def find_images(given: Iterable[str | Path], config: Config) -> list[str]:
+Bags = dict[str, list[str]]
+"""The files of each bag, by its name: the path of an image, or the name of a group."""
+
+
+def find_bags(given: Iterable[str | Path], config: Config, *, features: bool = True) -> Bags:
     """List the given files, those in given folders, and those that given CSVs name, each once.
 
     A CSV names files as that of the training does: in the column ``data.path``, relative to
     ``data.root`` or the folder of the CSV. Whether a given file exists is not checked.
+
+    Every file is a bag, unless ``data.bags`` of the model is another. Then the images of a group of
+    a CSV are one, and the images of each folder inside a given folder.
     """
-    found: dict[str, None] = {}
+    bags: Bags = {}
+    seen: set[str] = set()
     for name in map(str, given):
         path = Path(name)
         if path.is_dir():
-            found |= dict.fromkeys(map(str, list_images(path, features=True)))
+            files = list_images(path, features=features)
+            found = [(str(file), _patient_folder(path, file)) for file in files]
         elif is_table(path):
-            found |= dict.fromkeys(str(row.path) for row in _rows(path, config))
+            column = None if config.bags == "image" else _group_name(path, config)
+            found = [(str(row.path), row.group) for row in _rows(path, config, group=column)]
         else:
-            found[name] = None
-    return list(found)
+            found = [(name, None)]
+        for file, group in found:
+            if file not in seen:
+                seen.add(file)
+                bag = group if group is not None and config.bags != "image" else file
+                bags.setdefault(bag, []).append(file)
+    return bags
 
 
-def read_labels(
-    table: str | Path, images: Sequence[str], config: Config
-) -> dict[str, dict[str, Tensor]]:
-    """Read the labels of images from a CSV, encoded as in training; see `find_images`.
+def bag_images(name: str, files: list[str]) -> str | list[str]:
+    """What `Predictor.predict` and `Predictor.open` take: the file, or those of a group."""
+    return name if files == [name] else files
+
+
+def bag_files(bags: Bags) -> list[str]:
+    """The files of all bags."""
+    return [file for files in bags.values() for file in files]
+
+
+def _patient_folder(folder: Path, file: Path) -> str | None:
+    """The folder of a file inside a given folder; None if it is directly in that."""
+    return None if file.parent == folder else file.parent.relative_to(folder).as_posix()
+
+
+def read_labels(table: str | Path, bags: Bags, config: Config) -> dict[str, dict[str, Tensor]]:
+    """Read the labels of bags from a CSV, encoded as in training; see `find_bags`.
 
     A row belongs to the image with its path, or else to the image with its file name, if no other
-    row and no other image has that. Images and tasks without a label are left out.
+    row and no other image has that. Bags and tasks without a label are left out. The labels of the
+    images of a bag must agree.
 
     Returns:
-        The label of each task, by image.
+        The label of each task, by bag.
     """
     path = Path(table)
     every = _rows(path, config)
+    images = bag_files(bags)
     rows = _match(images, every)
     present = _present(config, every[0].labels) if every else []
     if every and not present:
@@ -93,34 +128,43 @@ def read_labels(
             f"{path}: names none of the {len(images)} images, such as {images[0]}: write their "
             "paths or file names into it"
         )
-    labels: dict[str, dict[str, Tensor]] = {image: {} for image in images}
+    labels: dict[str, dict[str, Tensor]] = {bag: {} for bag in bags}
     for name in present:
-        for image, label in _encode(rows, name, config.tasks[name], path).items():
-            labels[image][name] = label
+        task = config.tasks[name]
+        encoded = _encode(rows, name, task, path)
+        number = {image: i for i, image in enumerate(encoded)}
+        found = {bag: [number[f] for f in files if f in number] for bag, files in bags.items()}
+        some = {bag: numbers for bag, numbers in found.items() if numbers}
+        each = [{name: label} for label in encoded.values()]
+        joint = joint_labels(some, each, build_tasks({name: task}), table=path)
+        for bag, label in zip(some, joint, strict=True):
+            labels[bag] |= label
     return labels
 
 
-def read_groups(table: str | Path, images: Sequence[str], config: Config) -> list[str] | None:
-    """The patient or other group of each image; None if the table has no column of groups.
+def read_groups(table: str | Path, bags: Bags, config: Config) -> list[str] | None:
+    """The patient or other group of each bag; None if the table has no column of groups.
 
     The column is ``data.group`` of the training if the table has it, otherwise one called
-    ``patient`` or the like. The table names all images, see `find_images`.
+    ``patient`` or the like. The table names all images, see `find_bags`.
     """
     path = Path(table)
-    columns, _ = read_cells(path)
+    if (name := _group_name(path, config)) is None:
+        return None
+    images = [files[0] for files in bags.values()]
+    rows = _match(images, _rows(path, config, group=name))
+    return [str(rows[image].group) for image in images]
+
+
+def _group_name(table: Path, config: Config) -> str | None:
+    columns, _ = read_cells(table)
     name = config.data.group if isinstance(config.data, TableConfig) else None
     if name == NO_GROUP:
         return None
-    if name not in columns:
-        labels = label_columns(config.tasks)
-        name = group_column(path, [column for column in columns if column not in labels])
-    if name is None:
-        return None
-    rows = _match(images, _rows(path, config, group=name))
-    for row in rows.values():
-        if not row.group:
-            raise DataError(f"{path}, line {row.line}: nothing in column {name!r}: fill it in")
-    return [str(rows[image].group) for image in images]
+    if name in columns:
+        return name
+    labels = label_columns(config.tasks)
+    return group_column(table, [column for column in columns if column not in labels])
 
 
 def slide_finder(
@@ -165,11 +209,18 @@ def _path_column(table: Path, config: Config) -> tuple[str, Path]:
 
 
 def _rows(table: Path, config: Config, *, group: str | None = None) -> list[Row]:
-    """The files of a table, with the labels that it has for the tasks of a config."""
+    """The files of a table, with the labels that it has for the tasks of a config.
+
+    Args:
+        group: name of the column of patients or other groups, in which no cell is empty.
+    """
     column, root = _path_column(table, config)
     columns, lines = read_cells(table, [column])
     tasks = {name: config.tasks[name] for name in _present(config, columns)}
     labels = label_columns(tasks)
+    for line, cells in lines:
+        if group is not None and cells[column] and not cells[group]:
+            raise DataError(f"{table}, line {line}: nothing in column {group!r}: fill it in")
     return [
         Row(
             joined(root, cells[column]),

@@ -1,12 +1,12 @@
 """A CSV with a row for each predicted image, which the next command with that file continues.
 
-Columns: ``path``; for each task ``answer_TASK`` and, if it has probabilities,
-``probability_TASK_CLASS``; ``patches``, the
-number of patches of the image; ``patch_size``, their side in full-resolution pixels;
-``top_patches``, the corners ``x y`` of the patches with the most attention, separated by
-semicolons; ``error``, why an image could not be predicted; ``fingerprint``, which changes with the
-model, the file and the patch settings; where labels are known ``truth_TASK`` and ``right_TASK``,
-0 or 1.
+Columns: ``path``, or the name of a group of images with one prediction; for each task
+``answer_TASK`` and, if it has probabilities, ``probability_TASK_CLASS``; ``patches``, the number of
+patches of the image; ``patch_size``, their side in full-resolution pixels; ``top_patches``, the
+corners ``x y`` of the patches with the most attention, separated by semicolons, each after the name
+of its image if there are several; ``error``, why an image could not be predicted;
+``fingerprint``, which changes with the model, the file and the patch settings; where labels are
+known ``truth_TASK`` and ``right_TASK``, 0 or 1.
 """
 
 from __future__ import annotations
@@ -82,7 +82,12 @@ class PredictionFile:
         for task, probabilities in explanation.class_probabilities.items():
             row += [_cell(answers[task]), *(f"{p:.9g}" for p in probabilities.values())]
         top = ";".join(f"{x} {y}" for x, y in explanation.coords[:_TOP].tolist())
-        extent = "" if explanation.extent is None else str(explanation.extent)
+        parts = explanation.source.parts
+        if len(parts) > 1:
+            names = [parts[number].title for number in explanation.part_numbers[:_TOP]]
+            pairs = zip(names, top.split(";"), strict=True)
+            top = ";".join(f"{name} {corner}" for name, corner in pairs)
+        extent = ";".join(dict.fromkeys(str(part.extent) for part in parts if part.extent))
         self._put(image, [*row, str(explanation.patches), extent, top, "", fingerprint])
 
     def add_error(self, image: str, error: Exception) -> None:

@@ -295,3 +295,15 @@ def test_mistakes_in_the_objects_are_named_with_everything_else(data: DataSet) -
     assert report.facts["objects"] == "1 on 1 of 40 images"
     boxes.write_text("path,left,top,right\n00.png,1,2,3")
     assert found(api.check(data.write(data=section)), "error", r"no column 'bottom' among")
+
+
+def test_patients_whose_images_differ_are_named_if_they_have_one_prediction(data: DataSet) -> None:
+    table = {"kind": "table", "csv": str(data.folder / "table.csv"), "bags": "group"}
+    outcome = Outcome("check", data.write(data=table))
+    assert outcome.code == 1
+    assert "20 of 20 patients or groups have images with different labels" in outcome.out
+    for number, row in enumerate(data.rows):
+        row[1] = ("high", "low", "rare")[number // 2 % 3]
+    outcome = Outcome("check", data.write(data=table))
+    assert outcome.code == 0, outcome.out
+    assert "20 with 40 images" in outcome.out

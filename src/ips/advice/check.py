@@ -18,6 +18,7 @@ from ips.advice.cost import available_bytes, measure
 from ips.advice.examine import Examined, compare, examine, look_alikes
 from ips.advice.problems import Report
 from ips.config import Config, TableConfig, TaskConfig
+from ips.data.bags import labels_of_groups
 from ips.data.cells import encoding_note
 from ips.data.labels import CheckedLabels, check_labels, similar_labels
 from ips.data.split import Split
@@ -62,6 +63,7 @@ def check_config(config: Config, progress: Progress) -> Report:
     )
     labels = check_labels(scanned.rows, config.tasks, source=table)
     report.add("error", *labels.errors)
+    _check_groups(config, config.data, labels, report)
     missing = {row.path for row in scanned.missing}
     rows = [row for row in scanned.rows if row.path not in missing]
     names = [file_name(row, root=root) for row in rows]
@@ -75,6 +77,18 @@ def check_config(config: Config, progress: Progress) -> Report:
     _check_copies(config.data, rows, names, files, splits, report)
     _add_facts(config, files, dict(zip(names, rows, strict=True)), splits, report)
     return report
+
+
+def _check_groups(config: Config, data: TableConfig, labels: CheckedLabels, report: Report) -> None:
+    """Report patients whose images have different labels, if they have one prediction."""
+    if data.bags == "image":
+        return
+    specs, encoded = build_tasks(config.tasks), labels.encoded.labels
+    try:
+        found = labels_of_groups(labels.rows, encoded, specs, table=data.csv, bags=data.bags)
+        report.facts["patients or groups"] = f"{len(found)} with {len(labels.rows)} images"
+    except DataError as error:
+        report.add("error", error)
 
 
 def _check_built(config: Config, report: Report, progress: Progress) -> Report:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ips.explain import Explanation
+    from ips.inputs import Bags
     from ips.patches import SlideFinder
     from ips.predictor import Predictor
     from ips.tasks import Answer
@@ -47,7 +48,6 @@ class ImagePrediction:
         from ips.predictions import PURPOSE
 
         explanation = self.explanation
-        kept = zip(explanation.indices, explanation.coords, explanation.attention, strict=True)
         tasks: dict[str, dict[str, Any]] = {}
         for task, answer in self.answers.items():
             probabilities = explanation.class_probabilities[task]
@@ -69,11 +69,35 @@ class ImagePrediction:
                 "times_even_share": explanation.spread.ratio,
                 "nearly_uniform": explanation.spread.uniform,
             },
-            "kept": [
-                {"index": int(index), "x": int(x), "y": int(y), "attention": float(attention)}
-                for index, (x, y), attention in kept
-            ],
-        }
+            "kept": self._kept(),
+        } | ({"images": self._images()} if len(explanation.source.parts) > 1 else {})
+
+    def _images(self) -> list[dict[str, Any]]:
+        """The images of a bag of several, at each magnification, with their share of attention."""
+        pairs = zip(self.explanation.source.parts, self.explanation.shares, strict=True)
+        return [
+            {
+                "image": part.name,
+                "magnification": part.magnification,
+                "patches": part.patches.stop - part.patches.start,
+                "patch_size": part.extent,
+                "attention": share,
+            }
+            for part, share in pairs
+        ]
+
+    def _kept(self) -> list[dict[str, Any]]:
+        """The selected patches; ``image`` is a number in ``images``, if there are several."""
+        explanation = self.explanation
+        several = len(explanation.source.parts) > 1
+        places = explanation.part_numbers.tolist()
+        kept = zip(explanation.indices, explanation.coords, explanation.attention, strict=True)
+        return [
+            {"index": int(index)}
+            | ({"image": places[k]} if several else {})
+            | {"x": int(x), "y": int(y), "attention": float(attention)}
+            for k, (index, (x, y), attention) in enumerate(kept)
+        ]
 
 
 def predict(
@@ -89,20 +113,21 @@ def predict(
 
     Args:
         run: run folder of a trained model, or a predictor.
-        images: image files, slides or feature files, folders of them, and CSVs with their paths.
+        images: image files, slides or feature files, folders of them, and CSVs with their paths;
+            see `ips.inputs.find_bags` for several images of a patient.
         labels: CSV with the paths or file names of images and the correct answers.
         figures: folder for a figure of each image's attention.
         on_error: callback that receives the error of an image that cannot be read; the other
             images are still predicted. By default the error is raised.
     """
     from ips.cohort import predict_all
-    from ips.inputs import find_images
+    from ips.inputs import find_bags
 
     predictor = _load(run)
-    names = find_images(images, predictor.config)
-    truth = {} if labels is None else _truth(predictor, labels, names)
-    with _figure_files(names, figures) as targets:
-        for name, found in predict_all(predictor, names, figures=targets, console=console):
+    bags = find_bags(images, predictor.config)
+    truth = {} if labels is None else _truth(predictor, labels, bags)
+    with _figure_files(bags, figures) as targets:
+        for name, found in predict_all(predictor, bags, figures=targets, console=console):
             with _errors_to(on_error):
                 if isinstance(found, IPSError):
                     raise found
@@ -149,19 +174,19 @@ def predict_csv(
         on_error: callback that receives the error of an image, in addition to its row.
     """
     from ips.cohort import fill_table
-    from ips.inputs import find_images
+    from ips.inputs import find_bags
     from ips.prediction_file import PredictionFile
 
     predictor, path = _load(run), Path(csv)
-    names = find_images(images, predictor.config)
-    truth = None if labels is None else _truth(predictor, labels, names)
+    bags = find_bags(images, predictor.config)
+    truth = None if labels is None else _truth(predictor, labels, bags)
     path.parent.mkdir(parents=True, exist_ok=True)
-    table = PredictionFile(path, names, predictor.tasks, truth=truth)
-    with _figure_files(names, figures) as targets:
+    table = PredictionFile(path, list(bags), predictor.tasks, truth=truth)
+    with _figure_files(bags, figures) as targets:
         filled = fill_table(
-            table, predictor, names, figures=targets, console=console, on_error=on_error
+            table, predictor, bags, figures=targets, console=console, on_error=on_error
         )
-    return PredictionTable(path, len(names), filled.reused, filled.failed, table.counts())
+    return PredictionTable(path, len(bags), filled.reused, filled.failed, table.counts())
 
 
 @dataclass(frozen=True)
@@ -221,7 +246,7 @@ def explain(
     from ips.cohort import predict_with
     from ips.explain.export import ENDINGS, omissions, output_stems, write_explanation
     from ips.explain.map_coordinates import read_map_coordinates
-    from ips.inputs import find_images, slide_finder
+    from ips.inputs import bag_files, bag_images, find_bags, slide_finder
     from ips.progress import progress_bar
 
     if map_coordinates:
@@ -230,23 +255,25 @@ def explain(
     if task is not None and task not in predictor.config.tasks:
         known = ", ".join(predictor.config.tasks)
         raise ConfigError(f"--task {task}: the model has no such task: choose one of {known}")
-    names, out = find_images(images, predictor.config), Path(out)
+    bags, out = find_bags(images, predictor.config), Path(out)
     finder = slide_finder(slides, images, predictor.config)
     outlines = None if annotations is None else Path(annotations)
     if outlines is not None:
-        check_annotations(outlines, images=len(names))
-    stems = output_stems(names, folder=out)
+        check_annotations(outlines, images=len(bags))
+    stems = output_stems(list(bags), folder=out, inputs=bag_files(bags))
     with _locked(out, "--out"):
-        for name, stem in zip(names, stems, strict=True):
+        for (name, files), stem in zip(bags.items(), stems, strict=True):
             with _errors_to(on_error):
-                on_map = read_map_coordinates(Path(name)) if map_coordinates else None
-                source = predictor.open(name).on_slide(finder)
+                on_map = None
+                if map_coordinates:
+                    on_map = [read_map_coordinates(Path(file)) for file in files]
+                source = predictor.open(bag_images(name, files), name=name).on_slide(finder)
                 with progress_bar(console, transient=True) as bar:
-                    explanation = predict_with(predictor, name, bar, source=source)
+                    explanation = predict_with(predictor, name, files, bar, source=source)
                 explanation, notes = explanation.annotated(outlines)
                 with progress_bar(console, transient=True) as bar:
                     line = bar.add_task(Path(name).name, total=len(ENDINGS), note="files")
-                    files = write_explanation(
+                    written = write_explanation(
                         out,
                         explanation,
                         stem=stem,
@@ -261,7 +288,7 @@ def explain(
                 answer = explanation.title.removeprefix(f"{explanation.name} · ")
                 notes += omissions(explanation, crop=crop)
                 words = str(explanation.spread)
-                yield ExplainedImage(name, answer, explanation.patches, words, stem, files, notes)
+                yield ExplainedImage(name, answer, explanation.patches, words, stem, written, notes)
 
 
 def view(
@@ -297,7 +324,7 @@ def view(
     if outlines is not None:
         check_annotations(outlines, images=len(paths))
     folder = Path(run) if isinstance(run, str | Path) else None
-    truth = _known_truth(predictor, labels, list(map(str, paths)))
+    truth = _known_truth(predictor, labels, {str(path): [str(path)] for path in paths})
     finder = slide_finder(slides, images, predictor.config)
     library = Library(predictor, folder, paths, annotations=outlines, truth=truth, slides=finder)
     serve(library, port=port, on_ready=on_ready)
@@ -309,41 +336,43 @@ def _load(run: AnyPath | Predictor) -> Predictor:
     return load(run) if isinstance(run, str | Path) else run
 
 
-def _truth(
-    predictor: Predictor, labels: AnyPath, names: Sequence[str]
-) -> dict[str, dict[str, Answer]]:
+def _truth(predictor: Predictor, labels: AnyPath, bags: Bags) -> dict[str, dict[str, Answer]]:
     from ips.cohort import read_truth
     from ips.inputs import read_labels
 
-    return read_truth(predictor, read_labels(labels, names, predictor.config))
+    return read_truth(predictor, read_labels(labels, bags, predictor.config))
 
 
 def _known_truth(
-    predictor: Predictor, labels: AnyPath | None, names: Sequence[str]
+    predictor: Predictor, labels: AnyPath | None, bags: Bags
 ) -> dict[str, dict[str, Answer]]:
     """Correct answers from ``labels``, or else from the table of the training, if it has some."""
     from ips.config import TableConfig
 
     if labels is not None:
-        return _truth(predictor, labels, names)
+        return _truth(predictor, labels, bags)
     if isinstance(data := predictor.config.data, TableConfig):
         with suppress(DataError):  # other images, or a table that is gone
-            return _truth(predictor, data.csv, names)
+            return _truth(predictor, data.csv, bags)
     return {}
 
 
 @contextmanager
-def _figure_files(names: Sequence[str], folder: AnyPath | None) -> Iterator[dict[str, Path]]:
-    """Paths of the figures of images in a folder, which is locked; none without a folder."""
+def _figure_files(bags: Bags, folder: AnyPath | None) -> Iterator[dict[str, Path]]:
+    """Paths of the figures of bags in a folder, which is locked; none without a folder."""
     if folder is None:
         yield {}
         return
     from ips.explain.export import output_stems
+    from ips.inputs import bag_files
 
     folder = Path(folder)
-    stems = output_stems(names, folder=folder, endings=[".png"], base="-attention")
+    files = bag_files(bags)
+    stems = output_stems(
+        list(bags), folder=folder, endings=[".png"], base="-attention", inputs=files
+    )
     with _locked(folder, "--figures"):
-        yield {name: folder / f"{stem}.png" for name, stem in zip(names, stems, strict=True)}
+        yield {name: folder / f"{stem}.png" for name, stem in zip(bags, stems, strict=True)}
 
 
 @contextmanager

@@ -39,15 +39,28 @@ def bags_of(groups: Iterable[str]) -> dict[str, list[int]]:
     return bags
 
 
-def groups_of(rows: Sequence[Row], *, table: Path, bags: str) -> list[str]:
-    """The group of each row; a table without groups is an error."""
+def labels_of_groups(
+    rows: Sequence[Row],
+    labels: Sequence[Mapping[str, Tensor]],
+    tasks: Mapping[str, Task],
+    *,
+    table: Path,
+    bags: str,
+) -> dict[str, dict[str, Tensor]]:
+    """The labels of each group of a table; one without groups is an error.
+
+    Args:
+        labels: labels of each row.
+        bags: the setting ``data.bags``.
+    """
     groups = [row.group for row in rows if row.group is not None]
     if len(groups) < len(rows):
         raise DataError(
             f"{table}: data.bags={bags} needs a column of patients or other groups: add a column "
             "`patient`, or name it in data.group"
         )
-    return groups
+    found = bags_of(groups)
+    return dict(zip(found, joint_labels(found, labels, tasks, table=table), strict=True))
 
 
 def joint_labels(

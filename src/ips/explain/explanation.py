@@ -14,14 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image as PILImage
+from torch import Tensor
 
 from ips.annotations import Outline, find_annotations, read_outlines
 from ips.errors import DataError
 from ips.explain.maps import Attention, AttentionMap, Floats, attention_map
 from ips.explain.spread import Spread, spread
 from ips.models import Prediction
-from ips.patches import PatchSource
+from ips.patches import Part, PatchSource
+
+Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -52,8 +56,10 @@ class Explanation(Prediction):
 
         A file beside the image that cannot be read is ignored, and a sentence says so.
         """
-        image = self.source.parts[0].picture
-        if image is None or image.path is None:
+        parts = self.source.parts
+        image = parts[0].picture
+        several = any(part.image for part in parts)  # outlines belong to one image
+        if several or image is None or image.path is None:
             return self, []
         file = find_annotations(image.path, given)
         if file is None:
@@ -90,8 +96,54 @@ class Explanation(Prediction):
         scores = self.patch_scores
         return None if scores is None else scores.argmax(axis=1).tolist()
 
+    @property
+    def part_numbers(self) -> Integers:
+        """``(K,)`` number of the part of the source that each selected patch belongs to."""
+        starts = [part.patches.start for part in self.source.parts]
+        return np.searchsorted(starts, self.indices.cpu().numpy(), side="right") - 1
+
+    @property
+    def shares(self) -> list[float]:
+        """The share of the attention that each part of the source has, mean over tasks."""
+        mean = self.mean_attention
+        return [float(mean[part.patches].sum()) for part in self.source.parts]
+
+    def by_part(self) -> list[Explanation]:
+        """The explanation of each image at one magnification, with its share of the attention.
+
+        The attention of all of them together sums to 1, and percentiles are to be taken among all.
+        """
+        parts = self.source.parts
+        if len(parts) == 1:
+            return [self]
+        pairs = zip(parts, self.source.by_part(), strict=True)
+        return [self._of_part(part, source) for part, source in pairs]
+
+    def _of_part(self, part: Part, source: PatchSource) -> Explanation:
+        first, last = part.patches.start, part.patches.stop
+        here = ((self.indices >= first) & (self.indices < last)).nonzero().flatten()
+        scores = self.patch_probabilities
+        title = part.title if part.name == self.name else f"{self.name}, {part.title}"
+        return replace(
+            self,
+            name=source.name,
+            indices=self.indices[here] - first,
+            coords=self.coords[here.cpu().numpy()],
+            extent=part.extent,
+            attention=_rows(self.attention, here),
+            task_attention={t: _rows(values, here) for t, values in self.task_attention.items()},
+            patch_probabilities=None if scores is None else _rows(scores, here),
+            patches=len(source),
+            source=source,
+            all_attention={t: values[part.patches] for t, values in self.all_attention.items()},
+            title=title + self.title.removeprefix(self.name),
+        )
+
     def map(self, task: str | None = None) -> AttentionMap:
-        """The attention of a task as a raster over the image; the mean over tasks by default."""
+        """The attention of a task as a raster over the image; the mean over tasks by default.
+
+        A bag of several images has a map for each: see `by_part`.
+        """
         values = self.mean_attention if task is None else self.all_attention[task]
         return attention_map(self.source, values)
 
@@ -100,7 +152,10 @@ class Explanation(Prediction):
         return PILImage.open(io.BytesIO(self._png()))
 
     def to_geojson(self, *, all_patches: bool = False, crop: bool = True) -> dict[str, Any]:
-        """The selected patches, or all, as a GeoJSON FeatureCollection: see `patch_features`."""
+        """The selected patches, or all, as a GeoJSON FeatureCollection: see `patch_features`.
+
+        A bag of several images has a collection for each: see `by_part`.
+        """
         from ips.explain.geojson import patch_features
 
         features = patch_features(self, all_patches=all_patches, crop=crop)
@@ -128,3 +183,7 @@ class Explanation(Prediction):
 
     def __repr__(self) -> str:
         return f"<Explanation of {self.title}, from {self.origin}>"
+
+
+def _rows(values: Tensor, rows: Tensor) -> Tensor:
+    return values[rows.to(values.device)]

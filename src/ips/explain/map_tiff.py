@@ -11,7 +11,7 @@ import numpy.typing as npt
 import tifffile
 from PIL import Image as PILImage
 
-from ips.explain.maps import AttentionMap, percentiles, values_at
+from ips.explain.maps import AttentionMap, Floats, percentiles, values_at
 from ips.files import atomic_path
 
 Pixels = npt.NDArray[np.uint8]
@@ -29,6 +29,7 @@ def write_map_tiff(
     area: tuple[int, int, int, int],
     mpp: tuple[float, float] | None = None,
     task: str | None = None,
+    among: Floats | None = None,
 ) -> None:
     """Write percentiles of attention, 0 to 255, over exactly the area of the image, atomically.
 
@@ -42,6 +43,7 @@ def write_map_tiff(
         area: left, top, width and height of the image in full-resolution pixels.
         mpp: micrometres per full-resolution pixel along x and y.
         task: task whose attention it is; None for the mean over tasks.
+        among: values that percentiles are taken among, if the image is one of several of a bag.
     """
     left, top, width, height = area
     side = attention.cell
@@ -49,13 +51,15 @@ def write_map_tiff(
         side = max(side / 2, 1)
     columns, rows = max(1, round(width / side)), max(1, round(height / side))
     step = width / columns, height / rows  # full-resolution pixels per pixel
-    pixels = _sampled(attention, (left, top), step, (columns, rows))
+    ranks = percentiles(attention.values, among=among)
+    pixels = _sampled(attention, ranks, (left, top), step, (columns, rows))
+    every = attention.values if among is None else among
     about = {
         "what": "attention by percentile, 0 to 255",
         "task": task,
         "downsample": step,
         "offset": (left, top),
-        "raw": dict(zip(map(str, _SHARES), values_at(attention.values, _SHARES), strict=True)),
+        "raw": dict(zip(map(str, _SHARES), values_at(every, _SHARES), strict=True)),
     }
     resolution = None if mpp is None else [1e4 / (m * s) for m, s in zip(mpp, step, strict=True)]
     with atomic_path(path) as part, tifffile.TiffWriter(part) as file:
@@ -75,12 +79,13 @@ def write_map_tiff(
 
 def _sampled(
     attention: AttentionMap,
+    ranks: npt.NDArray[np.float32],
     corner: tuple[int, int],
     step: tuple[float, float],
     size: tuple[int, int],
 ) -> Pixels:
-    """The value of the cell under the centre of each pixel; 0 outside the map."""
-    scaled = np.rint(255 * percentiles(attention.values)).astype(np.uint8)
+    """The rank of the cell under the centre of each pixel; 0 outside the map."""
+    scaled = np.rint(255 * ranks).astype(np.uint8)
     padded = np.pad(scaled, 1)  # positions outside the map are moved to its rim
     at = []
     for axis in (0, 1):

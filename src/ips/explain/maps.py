@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ips.errors import PatchError
 from ips.models import Prediction
-from ips.patches import PatchSource
+from ips.patches import Part, PatchSource
 
 Floats = npt.NDArray[np.float64]
 Attention = dict[str, Floats]
@@ -34,7 +34,7 @@ def attention_from_prediction(prediction: Prediction) -> Attention:
 
 def relative_attention(attention: Floats, highest: float | None = None) -> Floats:
     """Attention ``(K,)`` from 0 to 1: the square root of its share of the highest attention."""
-    highest = float(attention.max()) if highest is None else highest
+    highest = float(attention.max(initial=0.0)) if highest is None else highest
     return np.sqrt(attention / max(highest, 1e-12))
 
 
@@ -58,11 +58,12 @@ def attention_map(
 ) -> AttentionMap:
     """The mean attention of the patches over each cell, weighted by the area of their overlap.
 
-    A map of more than ``max_cells`` cells gets larger cells. ``attention`` is ``(N,)``.
+    A map of more than ``max_cells`` cells gets larger cells. ``attention`` is ``(N,)``. The source
+    is one image at one magnification; `PatchSource.by_part` divides another one.
     """
     if not len(source):
         raise PatchError(f"{source.name}: has no patches, so there is no attention map")
-    part = source.parts[0]
+    part = only_part(source)
     coords, side = source.coords, part.patch_side
     low = coords.min(axis=0)  # (2,)
     span = coords.max(axis=0) + side - low
@@ -91,16 +92,21 @@ def attention_map(
     return AttentionMap(values.reshape(rows, columns), cell, (x, y))
 
 
-def percentiles(values: Floats) -> npt.NDArray[np.float32]:
+def percentiles(values: Floats, *, among: Floats | None = None) -> npt.NDArray[np.float32]:
     """Ranks of the values from 0 to 1, so that a softmax over many patches becomes visible.
 
     The rank is the share of the values above 0 that are lower: 0 for the lowest value and 1 for
     the highest. Values that are 0 (a skipped patch) or NaN (no patch) get 0.
+
+    Args:
+        values: values to rank.
+        among: values of all maps of a bag, ``values`` among them; by default ``values`` alone.
     """
     scaled = np.zeros(values.shape, dtype=np.float32)
     positive = values > 0
     rounded = np.rint(np.log(values[positive]) / _TOLERANCE)  # (n,)
-    ranked = np.sort(rounded)
+    every = rounded if among is None else np.rint(np.log(among[among > 0]) / _TOLERANCE)
+    ranked = np.sort(every)
     lower = np.searchsorted(ranked, rounded, side="left")
     scaled[positive] = lower / (len(ranked) - 1) if len(ranked) > 1 else 1.0
     return scaled
@@ -119,8 +125,24 @@ def image_area(source: PatchSource, *, crop: bool = True) -> tuple[int, int, int
 
     With ``crop``, of the scanned area instead of the whole image, where the file has one.
     """
-    part = source.parts[0]
+    part = only_part(source)
     return part.area if crop or part.size is None else (0, 0, *part.size)
+
+
+def only_part(source: PatchSource) -> Part:
+    """The part of a source that has one; otherwise raise."""
+    parts = source.parts
+    if len(parts) > 1:
+        raise PatchError(
+            f"{source.name}: consists of {len(parts)} images or magnifications, which have a map "
+            "each: take those of by_part()"
+        )
+    return parts[0]
+
+
+def all_values(maps: Sequence[AttentionMap]) -> Floats:
+    """The values of all maps of a bag, to take percentiles among."""
+    return np.concatenate([each.values.ravel() for each in maps])
 
 
 def _count(span: npt.NDArray[np.float64], cell: float) -> npt.NDArray[np.int64]:

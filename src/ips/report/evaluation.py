@@ -92,7 +92,7 @@ def evaluate_cohort(
         shown = Shown(examples, console=console)
         content = cohort_content(predictor, name, table, cohort, shown)
         write_page(out / "report.html", content)
-    count = len(cohort.images)
+    count = len(cohort.bags)
     return CohortEvaluation(out, results, count, cohort.failed, cohort.resampled, cohort.notes)
 
 
@@ -104,7 +104,7 @@ def _write_scores(
         "version": __version__,
         "run": str(run),
         "data": str(table),
-        "images": len(cohort.images),
+        "images": len(cohort.bags),
         "intervals": f"95 %, bootstrap over {cohort.resampled}",
         "notes": cohort.notes,
         "failed": cohort.failed,

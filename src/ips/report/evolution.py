@@ -23,8 +23,9 @@ from ips.explain.figures.drawing import (
 )
 from ips.explain.figures.page import DPI, MARGIN, Page, note_block, style_epoch_axes, title_block
 from ips.explain.maps import relative_attention
-from ips.patches import PatchSource, Thumbnail
+from ips.patches import Part, PatchSource, Thumbnail
 from ips.report.snapshots import Snapshot
+from ips.statistics import Bools, Integers
 
 _MAPS, _COLUMNS = 6, 3
 _SIDE = 2.7  # side of the square that a map fits into
@@ -59,7 +60,10 @@ def draw_evolution(
     drawn = evenly_spaced(snapshots, _MAPS)
     highest = max(float(np.nan_to_num(s.attention).max()) for s in drawn)
     top = min(top, max(len(s.indices) for s in drawn))
-    view = source.parts[0].thumbnail(round(_SIDE * DPI))
+    part = _most_attended(source, snapshots[-1])
+    view = part.thumbnail(round(_SIDE * DPI))
+    if len(source.parts) > 1:
+        title += f"\n{part.title}, where attention is highest in the end"
 
     columns = len(drawn) if len(drawn) <= _COLUMNS else ceil(len(drawn) / 2)
     inner = max(columns, 2) * (_SIDE + _BETWEEN) - _BETWEEN  # the curve needs two columns
@@ -84,12 +88,26 @@ def draw_evolution(
         page.write(x, y, f"epoch {snapshot.epoch}", size=9.5, weight="bold")
         text = f"entropy {snapshot.entropy:.2f}"
         page.write(x + fit(view, _SIDE, _SIDE)[0], y, text, size=9.5, color=MUTED, ha="right")
-        _draw_snapshot(page, (x, y + 0.26), snapshot, source, view, highest=highest, top=top)
+        _draw_snapshot(page, (x, y + 0.26), snapshot, source, part, view, highest=highest, top=top)
     _draw_entropy(page, curve, width=inner, snapshots=snapshots, drawn=drawn)
     text = "attention of a patch, in per cent"
     draw_scale(page, scale, tick=lambda share: f"{100 * share * highest:.3g}", text=text)
     page.write(MARGIN, scale + 0.45, note)
     page.save(path)
+
+
+def _most_attended(source: PatchSource, snapshot: Snapshot) -> Part:
+    """The part whose patches have the most attention."""
+
+    def attention(part: Part) -> float:
+        return float(np.nansum(snapshot.attention[_in_part(snapshot.indices, part)]))
+
+    return max(source.parts, key=attention)
+
+
+def _in_part(indices: Integers, part: Part) -> Bools:
+    inside: Bools = (indices >= part.patches.start) & (indices < part.patches.stop)
+    return inside
 
 
 def evenly_spaced(snapshots: Sequence[Snapshot], count: int) -> list[Snapshot]:
@@ -103,15 +121,17 @@ def _draw_snapshot(
     corner: tuple[float, float],
     snapshot: Snapshot,
     source: PatchSource,
+    part: Part,
     view: Thumbnail,
     *,
     highest: float,
     top: int,
 ) -> None:
-    """A map, and the crops of its top patches below."""
+    """A map of one part of the source, and the crops of its top patches below."""
     x, y = corner
     width, height = fit(view, _SIDE, _SIDE)
     order = np.argsort(-snapshot.attention, kind="stable")
+    order = order[_in_part(snapshot.indices[order], part)]
     strength = relative_attention(np.nan_to_num(snapshot.attention[order]), highest)
     colours = attention_colours(strength)
     draw_patches(
@@ -119,7 +139,7 @@ def _draw_snapshot(
         view,
         width=width,
         coords=snapshot.coords[order],
-        side=snapshot.extent or source.parts[0].patch_side,
+        side=snapshot.extent or part.patch_side,
         colours=colours,
         opacities=(0.4 + 0.3 * strength).tolist(),  # patches of low attention stay visible
         numbered=top,

@@ -48,6 +48,7 @@ class Picture:
         spread: how evenly the attention is spread over all patches.
         canvas: whether the image shows only the outline of the patches, because they are features
             whose slide was not found.
+        shown: which image this is, if it is one of several of a bag.
     """
 
     image: str
@@ -61,6 +62,7 @@ class Picture:
     patches: int
     spread: Spread
     canvas: bool = False
+    shown: str = ""
 
     @property
     def unit(self) -> float:
@@ -84,28 +86,35 @@ class Picture:
 
 
 def make_picture(explanation: Explanation) -> Picture:
-    """The picture of an image; without pixels, of the outline of its patches."""
-    source, labels = explanation.source, explanation.patch_labels
+    """The picture of an image; without pixels, of the outline of its patches.
+
+    Of a bag of several images or magnifications, that whose selected patches have most attention.
+    """
+    parts = explanation.by_part()
+    drawn = max(parts, key=lambda each: float(each.attention.sum()))
+    shown = f"{drawn.name}, one of {len(parts)}" if len(parts) > 1 else ""
+    source, labels = drawn.source, drawn.patch_labels
     part = source.parts[0]
     view = part.thumbnail(_SIDE)
     height, width = view.pixels.shape[:2]
     smallest = 3 * max(width, height) / 320
-    coords, spread = explanation.coords[:_DRAWN], explanation.spread
+    coords, spread = drawn.coords[:_DRAWN], explanation.spread
     crops: Iterable[Pixels] = ()
     if has_pixels(source):
-        crops = read_crops(source, explanation.indices[:_CROPS].cpu())  # (_, C, h, w)
+        crops = read_crops(source, drawn.indices[:_CROPS].cpu())  # (_, C, h, w)
     return Picture(
-        image=_data_url(_with_outlines(view, explanation.outlines), side=_SIDE),
+        image=_data_url(_with_outlines(view, drawn.outlines), side=_SIDE),
         size=(width, height),
         boxes=boxes(view, coords, extent=part.patch_side, smallest=smallest),
-        attention=explanation.attention[:_DRAWN].detach().double().cpu().numpy(),
-        ratios=explanation.mean_attention[explanation.indices[:_DRAWN].cpu()] * spread.patches,
+        attention=drawn.attention[:_DRAWN].detach().double().cpu().numpy(),
+        ratios=drawn.mean_attention[drawn.indices[:_DRAWN].cpu()] * spread.patches,
         labels=None if labels is None else labels[:_DRAWN],
         crops=[_data_url(as_rgb(patch.transpose(1, 2, 0)), side=_CROP) for patch in crops],
         selected=len(explanation.indices),
         patches=explanation.patches,
         spread=spread,
         canvas=len(source.shape) != 3 and part.picture is None,
+        shown=shown,
     )
 
 

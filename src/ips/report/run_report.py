@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -13,7 +14,7 @@ from rich.console import Console
 from ips.annotations import check_annotations
 from ips.cohort import Cohort, predict_cohort
 from ips.errors import ConfigError, DataError, listed
-from ips.inputs import slide_finder
+from ips.inputs import bag_images, slide_finder
 from ips.localisation import Localisation
 from ips.patches import PatchSource, SlideFinder
 from ips.predictions import TestPredictions, read_predictions, write_predictions
@@ -154,9 +155,10 @@ def cohort_content(
 ) -> ReportContent:
     """What a report shows about images outside of a training."""
     best, worst = cohort.predictions.best_and_worst(shown.examples)
+    opened = [partial(predictor.open, bag_images(*bag), name=bag[0]) for bag in cohort.bags.items()]
     notes = list(cohort.notes)
     if cohort.failed:
-        count = len(cohort.failed) + len(cohort.images)
+        count = len(cohort.failed) + len(cohort.bags)
         names = listed([Path(image).name for image in cohort.failed])
         notes.append(f"{len(cohort.failed)} of {count} images could not be predicted: {names}")
     return ReportContent(
@@ -171,7 +173,7 @@ def cohort_content(
         worst=worst,
         pictures=_pictures(
             predictor,
-            lambda number: predictor.open(cohort.images[number]),
+            lambda number: opened[number](),
             [*best, *worst],
             [table],
             shown,

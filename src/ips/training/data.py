@@ -24,7 +24,7 @@ from ips.config import (
     label_columns,
 )
 from ips.data import traffic_signs
-from ips.data.bags import GroupedData, bags_of, groups_of, joined, joint_labels
+from ips.data.bags import GroupedData, bags_of, joined, labels_of_groups
 from ips.data.labels import encode_labels
 from ips.data.regions import Region
 from ips.data.split import SPLIT_NUMBERS, Split, grouped_split, stratified_split
@@ -266,12 +266,10 @@ def _table(data: TableConfig, config: Config) -> Data:
     splits: dict[Split, TableData | GroupedData] = {**chosen}
     groups: dict[Split, dict[str, list[int]]] = {}
     if data.bags != "image":
-        group_of = groups_of(rows, table=data.csv, bags=data.bags)
-        bags = bags_of(group_of)
-        found = joint_labels(bags, encoded.labels, build_tasks(config.tasks), table=data.csv)
-        labels = dict(zip(bags, found, strict=True))
+        specs = build_tasks(config.tasks)
+        labels = labels_of_groups(rows, encoded.labels, specs, table=data.csv, bags=data.bags)
         for name, images in chosen.items():
-            groups[name] = bags_of(group_of[i] for i in numbers[name])
+            groups[name] = bags_of(str(row.group) for row in images.rows)
             if data.bags == "group":
                 each = [labels[group] for group in groups[name]]
                 splits[name] = GroupedData(images, groups[name], labels=each)

@@ -47,7 +47,8 @@ def test_colours_are_where_the_attention_is(tmp_path: Path) -> None:
 
 def test_opacity_grows_with_rank() -> None:
     source = open_patches(np.zeros((10, 40), np.uint8), patch_size=10)
-    colours = tinted(attention_map(source, np.array([0.0, 1e-8, 1e-6, 0.9])))
+    raster = attention_map(source, np.array([0.0, 1e-8, 1e-6, 0.9]))
+    colours = tinted(raster, raster.values)
     assert colours.shape == (1, 4, 4)
     assert colours[0, :2, 3].tolist() == [0, 0]
     assert 0 < colours[0, 2, 3] < colours[0, 3, 3] < 255

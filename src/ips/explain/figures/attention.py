@@ -27,6 +27,7 @@ from ips.explain.marks import THUMBNAIL_SIDE
 from ips.patches import Thumbnail, has_pixels, read_crops
 
 _VIEW = 5.8, 4.8  # width and height of the box that a thumbnail fits into
+_PARTS = 4  # images of a bag that are drawn
 _CROPS_PER_COLUMN = 4
 _CROP, _CAPTION, _GAP, _PANEL_GAP = 0.82, 0.36, 0.25, 0.45  # side, height and two widths
 _LETTER = 0.075  # mean width of a letter in the legend
@@ -34,9 +35,15 @@ _LETTER = 0.075  # mean width of a letter in the legend
 
 @dataclass(frozen=True)
 class _Panel:
-    """One image; ``labels``, the predicted patch classes, is None without a patch-level head."""
+    """One image; ``labels``, the predicted patch classes, is None without a patch-level head.
+
+    ``spread`` says how evenly attention is spread, or which share of it an image of several has.
+    """
 
     explanation: Explanation
+    title: str
+    spread: str
+    uniform: bool
     view: Thumbnail
     strength: Floats
     labels: list[int] | None
@@ -53,7 +60,8 @@ def draw_attention(
 
     The colour of a patch is its predicted class and its opacity is its attention; without a
     patch-level head, the colour is the attention. Attention is shown relative to the highest value
-    of the image, since the softmax over many patches gives values close to 0.
+    of the image, since the softmax over many patches gives values close to 0. Of a bag of several
+    images or magnifications, those with the most attention have a panel each.
 
     Args:
         path: PNG to write.
@@ -62,14 +70,15 @@ def draw_attention(
         top: how many patches are numbered and shown beside the image.
     """
     titles = [e.title for e in explanations] if titles is None else titles
-    panels = [_panel(explanation) for explanation in explanations]
+    pairs = zip(explanations, titles, strict=True)
+    panels = [panel for explanation, title in pairs for panel in _panels(explanation, title)]
     top = min(top, max(len(panel.strength) for panel in panels))
     palette = class_colours([(p.labels, p.strength.tolist()) for p in panels if p.labels])
     view_width = max(fit(panel.view, *_VIEW)[0] for panel in panels)
     cell = max(view_width + ceil(top / _CROPS_PER_COLUMN) * (_GAP + _CROP), 5.6)
     columns = min(2, len(panels))
     inner = columns * (cell + _PANEL_GAP) - _PANEL_GAP
-    headers = [title_block(title, cell) for title in titles]
+    headers = [title_block(panel.title, cell) for panel in panels]
     header = 0.1 + max(block.height for block in headers)
     row_height = header + _VIEW[1] + 0.5
     body = 0.15 + ceil(len(panels) / columns) * row_height
@@ -96,10 +105,21 @@ def draw_attention(
     page.save(path)
 
 
-def _panel(explanation: Explanation) -> _Panel:
-    view = explanation.source.parts[0].thumbnail(THUMBNAIL_SIDE)
-    strength = relative_attention(explanation.attention.detach().double().cpu().numpy())
-    return _Panel(explanation, view, strength, explanation.patch_labels)
+def _panels(explanation: Explanation, title: str) -> list[_Panel]:
+    """A panel for the image, or for those with the most attention of several."""
+    parts, shares = explanation.by_part(), explanation.shares
+    highest, found = float(explanation.attention.max()), explanation.spread
+    panels = []
+    for number in sorted(range(len(parts)), key=lambda number: -shares[number])[:_PARTS]:
+        part, text, words = parts[number], title, str(found)
+        if len(parts) > 1:
+            text = f"{title} · {part.name}"
+            words = f"{100 * shares[number]:.3g} % of all attention is in this one of {len(parts)}"
+        strength = relative_attention(part.attention.detach().double().cpu().numpy(), highest)
+        view = part.source.parts[0].thumbnail(THUMBNAIL_SIDE)
+        labels = part.patch_labels
+        panels.append(_Panel(part, text, words, found.uniform, view, strength, labels))
+    return panels
 
 
 def _draw_panel(
@@ -130,9 +150,8 @@ def _draw_panel(
     draw_outlines(axes, panel.view, explanation.outlines)
     selected = f"{len(panel.strength):,} of {explanation.patches:,} patches selected"
     page.write(x, y + height + 0.08, selected, size=8, color=MUTED)
-    spread = explanation.spread
-    style = {"color": INK, "weight": "bold"} if spread.uniform else {"color": MUTED}
-    page.write(x, y + height + 0.23, str(spread), size=8, **style)
+    style = {"color": INK, "weight": "bold"} if panel.uniform else {"color": MUTED}
+    page.write(x, y + height + 0.23, panel.spread, size=8, **style)
 
     indices, scores = explanation.indices[:top].cpu(), explanation.patch_scores
     crops = read_crops(source, indices) if has_pixels(source) and top else None

@@ -152,7 +152,7 @@ def draw_grid(
     title: str,
     note: str,
 ) -> None:
-    """Draw a PNG of patches ``(C, h, w)`` row by row, each with a caption of up to three lines."""
+    """Draw a PNG of patches ``(C, h, w)`` row by row, each with a caption of up to four lines."""
     step = side + _GAP
     pitch = step + 0.1 + _LINE * max(map(len, captions), default=0)
     inner = columns * step - _GAP
@@ -161,7 +161,8 @@ def draw_grid(
     below = body + ceil(len(captions) / columns) * pitch
     page = Page(inner + 2 * MARGIN, below + 0.2 + footer.height)
     page.write(MARGIN, 0.2, header)
-    styles: list[dict[str, Any]] = [{"size": 8}, {"size": PLACE_SIZE, "color": MUTED}, {"size": 7}]
+    styles: list[dict[str, Any]] = [{"size": 8}, {"size": PLACE_SIZE, "color": MUTED}]
+    styles += [{"size": 7}, {"size": 7}]
     for i, (patch, caption) in enumerate(zip(patches, captions, strict=True)):
         x, y = MARGIN + i % columns * step, body + i // columns * pitch
         draw_crop(page, x, y, side=side, patch=patch)

@@ -32,6 +32,8 @@ def draw_top_patches(path: Path, explanation: Explanation, *, top: int = 24) -> 
     rank = {index: k for k, index in enumerate(explanation.indices.tolist())}
     scores, names = explanation.patch_scores, explanation.patch_classes
     captions, found = [], explanation.spread
+    parts = source.parts
+    starts = [part.patches.start for part in parts]
     for index in visible:
         place = "x {:,}  y {:,}".format(*source.coords[index].tolist())
         ratio = times(float(mean[index]) * found.patches)
@@ -39,6 +41,9 @@ def draw_top_patches(path: Path, explanation: Explanation, *, top: int = 24) -> 
         if scores is not None and names is not None and (k := rank.get(index)) is not None:
             label = int(scores[k].argmax())
             caption.append(f"{shortened(names[label], 14)} ({scores[k, label]:.2f})")
+        if len(parts) > 1:
+            part = parts[int(np.searchsorted(starts, index, side="right")) - 1]
+            caption.append(shortened(part.title, 20))
         captions.append(caption)
     draw_grid(
         path,
