@@ -140,7 +140,7 @@ def test_pictures_of_ones_own_with_names_that_look_like_html(tmp_path: Path) -> 
     assert str(tmp_path) not in text.split("<details>")[0]
 
 
-def test_stored_features_are_reported_without_pictures(tmp_path: Path) -> None:
+def test_stored_features_without_their_slides_are_reported_on_a_canvas(tmp_path: Path) -> None:
     files = [f"{i}.h5" for i in range(6)]
     for i, name in enumerate(files):
         with h5py.File(tmp_path / name, "w") as file:
@@ -149,8 +149,7 @@ def test_stored_features_are_reported_without_pictures(tmp_path: Path) -> None:
     run = table_run(tmp_path, files, encoder={"name": "projector", "dim": 8})
     assert Outcome("report", run).code == 0
     text = (run / "report.html").read_text()
-    assert "consists of features without pixels" in text
-    assert 'class="picture"' not in text
+    assert "was not found: attention is drawn there on a canvas" in text
 
 
 def test_mistakes_get_one_sentence(tmp_path: Path) -> None:
