@@ -141,7 +141,7 @@ def task_scores(task: TaskPredictions) -> TaskScores:
     found = _scores(task)
     if task.groups is None:
         return found
-    scores = [replace(s, interval=grouped_interval(task, _VALUES[s.key])) for s in found.scores]
+    scores = [replace(s, interval=grouped_interval(task, VALUES[s.key])) for s in found.scores]
     return replace(found, scores=scores)
 
 
@@ -152,7 +152,7 @@ def grouped_interval(task: TaskPredictions, value: Callable[[TaskPredictions], f
 
 
 #: Scores without their intervals, by key.
-_VALUES: dict[str, Callable[[TaskPredictions], float]] = {
+VALUES: dict[str, Callable[[TaskPredictions], float]] = {
     "exact-match": lambda task: float(task.correct.mean()),
     "accuracy": lambda task: float(
         (task.predicted == task.labels).mean() if task.kind == "multilabel" else task.correct.mean()

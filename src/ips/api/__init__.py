@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ips.patches import FileLayout
     from ips.pretraining.train import pretrain
     from ips.report import write_run_report as report
+    from ips.report.comparison import compare
     from ips.report.evaluation import CohortEvaluation, evaluate_cohort
     from ips.slides.coords import Resolution
     from ips.slides.features import FeatureExtractor
@@ -69,6 +70,7 @@ __all__ = [
     "bench_step",
     "check",
     "check_device",
+    "compare",
     "doctor",
     "evaluate",
     "evaluate_cohort",
@@ -99,6 +101,7 @@ _LAZY = {
     "bench_selection": "ips.bench.speed.bench_selection",
     "bench_step": "ips.bench.speed.bench_step",
     "check_device": "ips.bench.devices.check_device",
+    "compare": "ips.report.comparison.compare",
     "doctor": "ips.doctor.examine",
     "evaluate": "ips.training.evaluate",
     "evaluate_cohort": "ips.report.evaluation.evaluate_cohort",

@@ -86,7 +86,7 @@ class Shown:
 
 def _write_report(run: Path, predictor: Predictor, path: Path, shown: Shown) -> Path:
     data = build_data(predictor.config)
-    predictions = _predictions(run, predictor, data, shown.console)
+    predictions = stored_predictions(run, predictor, data, shown.console)
     best, worst = predictions.best_and_worst(shown.examples)
     found = {
         "weights": RunFolder(run).model_epoch(),
@@ -194,7 +194,7 @@ def _checked(path: Path) -> Path:
     return path
 
 
-def _predictions(
+def stored_predictions(
     run: Path, predictor: Predictor, data: Data, console: Console | None
 ) -> TestPredictions:
     """The stored predictions if they are newer than model and data, else those of a new test."""
