@@ -239,8 +239,8 @@ def draw_curves(arms: Sequence[Arm], path: Path) -> None:
         if not epochs:
             continue
         style_epoch_axes(axes, f"Score of {shortened(task, 30)}", max(epochs, key=len))
-        for i, arm in enumerate(curves):
-            for log, found in zip(logs[i], arm, strict=True):
+        for i, trainings in enumerate(curves):
+            for log, found in zip(logs[i], trainings, strict=True):
                 if task in found:
                     colour = PALETTE[i % len(PALETTE)]
                     axes.plot(log["epoch"], found[task], color=colour, lw=1.4, alpha=0.85)
