@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -21,11 +22,12 @@ import tifffile
 import torch
 import torch.nn.functional as F
 from PIL import Image
+from ray import cloudpickle
 from torch import Tensor, nn
 
 from ips.errors import ConfigError, ImageError, PatchError
 from ips.images import open_image
-from ips.nn import thin_resnet
+from ips.nn import resnet18, thin_resnet
 from ips.patches import ImagePatches, open_features, open_patches
 from ips.patches.source import Indices
 from ips.slides.coords import Resolution, slide_patches
@@ -145,6 +147,15 @@ def test_patches_are_scaled_before_the_crop(slides: dict[str, Path], tmp_path: P
     ends = [*small.getpixel((8, 8)), *small.getpixel((39, 39))]  # type: ignore[misc]
     assert (stored[:6] * 255).tolist() == pytest.approx(ends, abs=1.01)  # other rounding
     assert stored[6:].tolist() == [32, 32]
+
+
+def test_an_extractor_can_be_sent_to_another_process(tmp_path: Path) -> None:
+    """Whose main module does not import torch; a wide encoder has the layout channels-last."""
+    wide = FeatureExtractor(resnet18(stages=1, width=32), name="resnet18")
+    (tmp_path / "extractor").write_bytes(cloudpickle.dumps(wide))
+    code = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb')).label)"
+    command = [sys.executable, "-c", code, str(tmp_path / "extractor")]
+    assert subprocess.check_output(command, text=True).strip() == wide.label
 
 
 def test_files_name_their_slide(slides: dict[str, Path], undisturbed: Path) -> None:

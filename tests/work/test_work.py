@@ -25,6 +25,11 @@ from ips.slides.tissue import find_tissue
 from ips.work import Place, Report, run
 from ips.work.on_ray import connected, fit_workers
 
+# A cluster that did not start in time leaves its processes to the garbage collector.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+
 LETTERS = {letter: letter for letter in "abcdef"}
 OPEN = partial(slide_patches, resolution=Resolution(32))
 HERE, RAY, ALONE = Place(), Place(ray="local", workers=2), Place(ray="local", workers=1)

@@ -9,6 +9,7 @@ patches of another shape are refused with a clear message.
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
@@ -201,6 +202,15 @@ ENCODERS: dict[str, Callable[..., ResNet]] = {
     "resnet50": resnet50,
     "thin-resnet": thin_resnet,
 }
+
+
+def _format_named(name: str) -> torch.memory_format:
+    layout: torch.memory_format = getattr(torch, name)
+    return layout
+
+
+# By itself it is pickled as a name in whatever module has imported torch, perhaps the main one.
+copyreg.pickle(torch.memory_format, lambda f: (_format_named, (str(f).removeprefix("torch."),)))
 
 
 class Normalise(nn.Module):

@@ -20,6 +20,7 @@ from ips.work.place import LOCAL, Item, Place
 
 Result = TypeVar("Result")
 
+_STARTS = 3  # Ray gives up after 30 seconds, which a busy machine may need for a start
 _READERS = 16  # for one GPU at most
 _DEATHS = 6  # of workers in a row, after which the work is given up
 
@@ -92,11 +93,15 @@ def connected(place: Place) -> Iterator[Any]:
     local = {"include_dashboard": False} if place.ray == LOCAL else {}
     remedy = "try again" if local else "start it with `ray start --head`, or give --ray local"
     try:
-        ray.init(place.ray, logging_level="ERROR", log_to_driver=False, **local)
-    except Exception as error:  # Ray raises many types, also bare ones
-        reason = because(error, remedy=remedy)
-        raise ConfigError(f"--ray {place.ray}: cannot connect to the cluster {reason}") from error
-    try:
+        for attempt in range(_STARTS):
+            try:
+                ray.init(place.ray, logging_level="ERROR", log_to_driver=False, **local)
+                break
+            except Exception as error:  # Ray raises many types, also bare ones
+                ray.shutdown()
+                if not local or attempt == _STARTS - 1:
+                    text = f"--ray {place.ray}: cannot connect to the cluster"
+                    raise ConfigError(f"{text} {because(error, remedy=remedy)}") from error
         yield ray
     finally:
         ray.shutdown()
