@@ -227,6 +227,7 @@ class Predictor:
             },
             title=self.title(prediction),
             patch_classes=self.patch_classes,
+            screened=self.net.screened(table),
         )
 
     def partial_scores(self, *images: str | Path) -> Path | None:

@@ -13,9 +13,12 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+import ips
+from ips.api.inference import ImagePrediction
 from ips.config import Config
 from ips.config_io import parse_saved_config
-from ips.models import LOADS, PartialTable, ScoreTable, Selected, SelectingNet
+from ips.errors import ConfigError
+from ips.models import LOADS, ScoreTable, Selected, SelectingNet
 from ips.patches import MemoryPatches
 from ips.selection import Selection
 from ips.training import build_data, build_model, resolve, train
@@ -246,12 +249,14 @@ def test_below_the_floor_all_patches_are_scored_and_the_shortlist_grows(tmp_path
 
 def test_unscored_patches_are_never_selected() -> None:
     listed = torch.tensor([False, True, True, False, True])
-    table = PartialTable(torch.empty(5, 2), listed)
+    table = ScoreTable(torch.empty(5, 2))
+    table.leave_out(~listed)
     assert table.missing().tolist() == [1, 2, 4]
     table.put(torch.tensor([1, 4]), torch.zeros(2, 2))
     table.put(torch.tensor([2]), torch.full((1, 2), -torch.inf))  # blank
     assert table.selectable()[1].tolist() == [False, True, False, False, True]
-    blank = PartialTable(torch.empty(5, 2), listed)
+    blank = ScoreTable(torch.empty(5, 2))
+    blank.leave_out(~listed)
     blank.put(listed.nonzero()[:, 0], torch.full((3, 2), -torch.inf))
     logits, mask = blank.selectable()
     assert torch.equal(mask, listed)
@@ -268,7 +273,8 @@ def test_a_partial_pass_selects_the_best_of_the_shortlist() -> None:
     whole = net.empty_table(source)
     net.select([source], tables=[whole])
     listed = torch.arange(len(source)) % 3 == 0
-    part = PartialTable(torch.empty_like(whole.logits), listed)
+    part = net.empty_table(source)
+    part.leave_out(~listed)
     found = net.select([source], tables=[part], load="lazy").selection.indices[0]
     expected = whole.logits.masked_fill(~listed.unsqueeze(1), -torch.inf).softmax(dim=0).mean(dim=1)
     assert set(found.tolist()) == set(expected.topk(2).indices.tolist())
@@ -278,3 +284,36 @@ def test_runs_with_the_former_setting_can_still_be_opened() -> None:
     values = tiny().model_dump(mode="json")
     values["select"]["every"] = 4
     assert parse_saved_config(values, source="old").select.refresh == 1
+
+
+def test_a_training_teaches_a_screen_that_predictions_use_and_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin_at_once(monkeypatch)
+    plain = train(short(), tmp_path / "plain", console=CONSOLE)
+    text = io.StringIO()
+    config = short("select.screen=true", "select.recall=0.05")
+    net = train(config, tmp_path / "run", console=Console(file=text, width=300)).net
+    assert "screen: predictions score at least 1% of the patches, recall " in text.getvalue()
+    for name, weight in plain.net.encoder.state_dict().items():  # the model learns the same
+        assert torch.equal(weight, net.encoder.state_dict()[name])
+    predictor = ips.load(tmp_path / "run")
+    source = build_data(config).test[0][0]
+    explanation = predictor.predict(source)
+    assert explanation.screened is not None
+    scored = explanation.screened.scored
+    assert scored.sum() < len(source)
+    assert scored[explanation.indices.numpy()].all()
+    assert not explanation.mean_attention[~scored].any()
+    values = ImagePrediction("a", {}, explanation).as_dict()["screened"]
+    assert values["scored"] == scored.sum()
+    assert (
+        0 <= values["recall"]["low"] <= values["recall"]["value"] <= values["recall"]["high"] <= 1
+    )
+
+
+@pytest.mark.parametrize("method", ["rps", "cnn"])
+def test_methods_that_do_not_select_among_all_patches_have_no_screen(method: str) -> None:
+    config = short(f"method={method}", "select.screen=true")
+    with pytest.raises(ConfigError, match=f"select.screen=true with method={method}"):
+        build_model(resolve(config, build_data(config)))

@@ -64,6 +64,7 @@ class ImagePrediction:
             "tasks": tasks,
             "patches": explanation.patches,
             "patch_size": explanation.extent,
+            **self._screened(),
             "attention": {
                 "highest": explanation.spread.highest,
                 "times_even_share": explanation.spread.ratio,
@@ -98,6 +99,13 @@ class ImagePrediction:
             | {"x": int(x), "y": int(y), "attention": float(attention)}
             for k, (index, (x, y), attention) in enumerate(kept)
         ]
+
+    def _screened(self) -> dict[str, Any]:
+        found = self.explanation.screened
+        if found is None:
+            return {}
+        recall = {"value": found.recall.value, "low": found.recall.low, "high": found.recall.high}
+        return {"screened": {"scored": int(found.scored.sum()), "recall": recall}}
 
 
 def predict(
@@ -200,7 +208,8 @@ class ExplainedImage:
         attention: how evenly the attention is spread, in words.
         stem: beginning of the names of its files.
         files: files that were written.
-        notes: one sentence for each file that this image cannot have.
+        notes: one sentence for each file that this image cannot have, and one if a screen left out
+            patches.
     """
 
     image: str
@@ -288,6 +297,8 @@ def explain(
                 answer = explanation.title.removeprefix(f"{explanation.name} · ")
                 notes += omissions(explanation, crop=crop)
                 words = str(explanation.spread)
+                if explanation.screened is not None:
+                    notes.append(f"{name}: {explanation.screened}")
                 yield ExplainedImage(name, answer, explanation.patches, words, stem, written, notes)
 
 

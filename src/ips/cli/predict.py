@@ -312,6 +312,12 @@ def _print_predictions(predictions: list[dict[str, Any]]) -> None:
         rows.append([prediction["image"], *cells, f"{prediction['patches']:,}", place, ratio])
         if attention["nearly_uniform"]:
             print_message(f"{prediction['image']}: attention is nearly uniform")
+        if (screened := prediction.get("screened")) is not None:
+            recall = "{value:.2f} ({low:.2f} to {high:.2f})".format(**screened["recall"])
+            print_message(
+                f"{prediction['image']}: screened, recall {recall}: {screened['scored']:,} of "
+                f"{prediction['patches']:,} patches scored"
+            )
     places = ["patches", "top patch", "attention"]
     print_table(["image", *predictions[0]["tasks"], *places], rows)
     print_message(

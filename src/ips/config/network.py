@@ -100,6 +100,11 @@ class SelectConfig(Section):
         gt=0,
         le=1,
     )
+    screen: bool = key(
+        False,
+        "Train a small network along that predicts scores from a coarse view, so that predictions "
+        "score only the most promising patches, if it finds enough of them (recall)",
+    )
     skip_blank: bool = key(False, "Skip patches of a single colour; not for dps and cnn")
     compile: bool = key(False, "Compile the selection pass, which is faster on a GPU")
     micro_batch: Literal["fixed", "chunk"] = key(

@@ -5,7 +5,7 @@ Letters: K patches that any model selected, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from ips.explain.explanation import Explanation
+from ips.models import Screened
 from ips.patches import PatchSource
+from ips.statistics import Bools
 
 
 def average_explanations(explanations: Sequence[Explanation]) -> Explanation:
@@ -57,7 +59,23 @@ def average_explanations(explanations: Sequence[Explanation]) -> Explanation:
             t: np.mean([e.all_attention[t] for e in explanations], axis=0)
             for t in first.all_attention
         },
+        screened=_screened(explanations, lambda scored: np.any(scored, axis=0)),
     )
+
+
+def _screened(
+    explanations: Sequence[Explanation], combine: Callable[[list[Bools]], Bools]
+) -> Screened | None:
+    """The patches that were scored, and the lowest recall; None if no screen left out any."""
+    found = [e.screened for e in explanations if e.screened is not None]
+    if not found:
+        return None
+    masks = [
+        np.ones(e.patches, dtype=np.bool_) if e.screened is None else e.screened.scored
+        for e in explanations
+    ]
+    recall = min((screened.recall for screened in found), key=lambda recall: recall.value)
+    return Screened(combine(masks), recall)
 
 
 def join_explanations(explanations: Sequence[Explanation], source: PatchSource) -> Explanation:
@@ -90,6 +108,7 @@ def join_explanations(explanations: Sequence[Explanation], source: PatchSource) 
             t: np.concatenate([e.all_attention[t] for e in explanations]) / count
             for t in first.all_attention
         },
+        screened=_screened(explanations, np.concatenate),
     )
 
 

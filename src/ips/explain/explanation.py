@@ -22,8 +22,9 @@ from ips.annotations import Outline, find_annotations, read_outlines
 from ips.errors import DataError
 from ips.explain.maps import Attention, AttentionMap, Floats, attention_map
 from ips.explain.spread import Spread, spread
-from ips.models import Prediction
+from ips.models import Prediction, Screened
 from ips.patches import Part, PatchSource
+from ips.statistics import Bools
 
 Integers = npt.NDArray[np.int64]
 
@@ -42,6 +43,7 @@ class Explanation(Prediction):
         title: image name and predicted classes, in one line.
         patch_classes: class names of ``patch_probabilities``; None without a patch-level head.
         outlines: annotations of the image, which figures show as contours.
+        screened: which patches were scored, if a screen left out some; None if all were.
     """
 
     source: PatchSource
@@ -50,6 +52,7 @@ class Explanation(Prediction):
     title: str
     patch_classes: Sequence[str] | None
     outlines: Sequence[Outline] = ()
+    screened: Screened | None = None
 
     def annotated(self, given: Path | None = None) -> tuple[Explanation, list[str]]:
         """Add the annotations of the image, see `ips.annotations.find_annotations`.
@@ -76,6 +79,11 @@ class Explanation(Prediction):
         """``(N,)`` attention of every patch, the mean over tasks."""
         mean: Floats = np.mean(list(self.all_attention.values()), axis=0)
         return mean
+
+    @property
+    def seen(self) -> Bools | None:
+        """``(N,)``, False for patches that a screen left out; None if it left out none."""
+        return None if self.screened is None else self.screened.scored
 
     @property
     def spread(self) -> Spread:
@@ -137,6 +145,7 @@ class Explanation(Prediction):
             source=source,
             all_attention={t: values[part.patches] for t, values in self.all_attention.items()},
             title=title + self.title.removeprefix(self.name),
+            screened=None if self.screened is None else self.screened.part(part.patches),
         )
 
     def map(self, task: str | None = None) -> AttentionMap:
@@ -145,7 +154,7 @@ class Explanation(Prediction):
         A bag of several images has a map for each: see `by_part`.
         """
         values = self.mean_attention if task is None else self.all_attention[task]
-        return attention_map(self.source, values)
+        return attention_map(self.source, values, seen=self.seen)
 
     def overlay(self) -> PILImage.Image:
         """The image overlaid with the attention of all patches: mean over tasks, and each task."""

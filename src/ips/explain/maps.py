@@ -54,12 +54,18 @@ class AttentionMap:
 
 
 def attention_map(
-    source: PatchSource, attention: Floats, *, max_cells: int = _MAX_CELLS
+    source: PatchSource,
+    attention: Floats,
+    *,
+    seen: npt.NDArray[np.bool_] | None = None,
+    max_cells: int = _MAX_CELLS,
 ) -> AttentionMap:
     """The mean attention of the patches over each cell, weighted by the area of their overlap.
 
     A map of more than ``max_cells`` cells gets larger cells. ``attention`` is ``(N,)``. The source
     is one image at one magnification; `PatchSource.by_part` divides another one.
+
+    Only patches that were ``seen`` ``(N,)`` count, by default all.
     """
     if not len(source):
         raise PatchError(f"{source.name}: has no patches, so there is no attention map")
@@ -82,6 +88,8 @@ def attention_map(
             at = first + np.array([right, down])  # (N, 2)
             shared = np.minimum(stop, at + 1) - np.maximum(start, at)
             here = (shared > 1e-9).all(axis=1) & (at < (columns, rows)).all(axis=1)
+            if seen is not None:
+                here &= seen
             place = at[here, 1] * columns + at[here, 0]
             overlap = shared[here].prod(axis=1)
             np.add.at(total, place, overlap * attention[here])

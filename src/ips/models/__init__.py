@@ -5,7 +5,8 @@ from ips.models.dps import DPSNet, ScoreMap
 from ips.models.exporting import ForwardStep
 from ips.models.net import LOADS, Load, Net
 from ips.models.outputs import Output, Prediction, Selected
-from ips.models.scoring import PartialTable, ScoreTable
+from ips.models.scoring import ScoreTable
+from ips.models.screen import Screen, Screened
 from ips.models.selecting import IPSNet, SelectingNet
 from ips.models.topmil import TopMIL
 
@@ -18,10 +19,11 @@ __all__ = [
     "Load",
     "Net",
     "Output",
-    "PartialTable",
     "Prediction",
     "ScoreMap",
     "ScoreTable",
+    "Screen",
+    "Screened",
     "Selected",
     "SelectingNet",
     "TopMIL",

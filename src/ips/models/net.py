@@ -17,6 +17,7 @@ from ips.errors import ConfigError
 from ips.models.checks import PatchShape, check_batch, check_slices, check_source
 from ips.models.outputs import Output, Prediction, Selected
 from ips.models.scoring import ScoreTable
+from ips.models.screen import Screened
 from ips.nn import Aggregator, Head, PatchReadout, evaluating, sinusoidal_position
 from ips.nn.encoders import Normalise, fastest_memory_format
 from ips.patches import PatchSource
@@ -177,6 +178,10 @@ class Net(nn.Module, ABC):
         count = len(self.own_patches(source))
         width = self.channels if channels is None else channels
         return ScoreTable(torch.empty(count, width, device=self.device))
+
+    def screened(self, table: ScoreTable) -> Screened | None:
+        """Which patches of a filled table were scored; None if all were."""
+        return None
 
     def _check(self, sources: Sources, load: str) -> None:
         if load not in LOADS:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from ips.models.scoring import ScoreTable
 from ips.patches import pad
 from ips.selection import Selection
 
@@ -26,11 +27,13 @@ class Selected:
         patches: ``(B, K, ...)`` these patches, zeros where the selection's mask is False; None if
             embeddings were requested.
         embeddings: ``(B, K, D)`` as computed during selection; None unless requested.
+        tables: the scores of each image; None if there are none.
     """
 
     selection: Selection
     patches: Tensor | None = None
     embeddings: Tensor | None = None
+    tables: Sequence[ScoreTable] | None = None
 
     def __repr__(self) -> str:
         found = {"patches": self.patches, "embeddings": self.embeddings}
@@ -142,4 +145,5 @@ def join(parts: Sequence[Selected]) -> Selected:
         selection=Selection(rows("indices"), rows("mask"), rows("scores")),
         patches=padded([part.patches for part in parts]),
         embeddings=padded([part.embeddings for part in parts]),
+        tables=[table for part in parts for table in part.tables or ()],
     )

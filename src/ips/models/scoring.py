@@ -30,7 +30,12 @@ class ScoreTable:
         logits: ``(N, S)``; -inf for a blank patch that was skipped, undefined until scored.
         done: ``(N,)`` on the CPU, True for patches that have been scored or skipped.
         progress: callback that receives the number of patches done after every block.
+        listed: ``(N,)``, True for patches to score; None for all.
+        spare: ``(N,)``, True for those of them that were listed by chance.
     """
+
+    listed: Tensor | None = None
+    spare: Tensor | None = None
 
     def __init__(
         self,
@@ -49,39 +54,41 @@ class ScoreTable:
         if self.progress is not None:
             self.progress(int(self.done.sum()))
 
+    def leave_out(self, others: Tensor, *, spare: Tensor | None = None) -> None:
+        """Mark patches ``others`` ``(N,)`` as done without a score; they are not selectable."""
+        self.listed, self.spare = ~others, spare
+        indices = (others & ~self.done).nonzero().squeeze(1)
+        self.put(indices, self.logits.new_full((len(indices), self.logits.shape[1]), -torch.inf))
+
+    def doubtful(self, kept: Tensor) -> bool:
+        """Whether a patch that was listed by chance is among the selected ones ``(K,)``.
+
+        Then patches that were left out would probably be selected, too.
+        """
+        return self.spare is not None and bool(self.spare[kept.cpu()].any())
+
+    def complete(self) -> None:
+        """Have the patches scored that were left out, too."""
+        if self.listed is not None:
+            self.done[~self.listed] = False
+            self.listed = self.spare = None
+
     def missing(self) -> Tensor:
         """Indices of the patches that are not done yet, in ascending order."""
         return (~self.done).nonzero().squeeze(1)
 
     def selectable(self) -> tuple[Tensor, Tensor]:
-        """Return the logits, and a mask ``(N,)`` that is False for skipped patches.
+        """Return the logits, and a mask ``(N,)`` that is False for patches that were left out.
 
-        If all patches were skipped, all are selectable with equal logits.
+        If all patches to score were skipped, all of these are selectable with equal logits.
         """
         if not self.logits.shape[1]:  # random selection needs no scores
             return self.logits, self.logits.new_ones(len(self.logits), dtype=torch.bool)
         mask = self.logits[:, 0] != -torch.inf
         if not mask.any():
-            return torch.zeros_like(self.logits), torch.ones_like(mask)
+            listed = torch.ones_like(mask) if self.listed is None else self.listed.to(mask.device)
+            return torch.zeros_like(self.logits), listed
         return self.logits, mask
-
-
-class PartialTable(ScoreTable):
-    """A table for the patches of a shortlist; the others are not scored, and not selectable.
-
-    Args:
-        logits: ``(N, S)``, overwritten.
-        listed: ``(N,)`` on the CPU, True for patches to score.
-    """
-
-    def __init__(self, logits: Tensor, listed: Tensor) -> None:
-        super().__init__(logits.fill_(-torch.inf), done=~listed)
-        self.listed = listed
-
-    def selectable(self) -> tuple[Tensor, Tensor]:
-        """As for all tables; if all patches of the shortlist were skipped, these are selectable."""
-        logits, mask = super().selectable()
-        return logits, mask & self.listed.to(mask.device)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from ips.models.checks import check_scores
 from ips.models.net import Load, Net, Sources, Tables
 from ips.models.outputs import Output, Selected, join
 from ips.models.scoring import ScoreTable, Shortlist, lazy_runs, unscored_blocks
+from ips.models.screen import Screen, Screened
 from ips.nn import Aggregator, Head, PatchLead, PatchReadout, evaluating
 from ips.nn.embedding import EmbeddingPass, SelectionEncoder, joined
 from ips.patches import MemoryPatches, PatchSource, in_memory, pad
@@ -59,6 +60,7 @@ class SelectingNet(Net):
         compile: compile the encoder for the select step.
         micro_batch: patches embedded at a time in the select step: a ``fixed`` number that suits
             the device, or a ``chunk``, I patches of every image (B·I), as in the paper.
+        screen: chooses the patches that are scored in evaluation; None to score all.
         position, readout, mean, std, slice_size: see `Net`.
     """
 
@@ -74,6 +76,7 @@ class SelectingNet(Net):
         skip_blank: bool = False,
         compile: bool = False,
         micro_batch: Literal["fixed", "chunk"] = "fixed",
+        screen: Screen | None = None,
         position: bool = False,
         readout: PatchReadout | None = None,
         mean: Sequence[float] = (0.0,),
@@ -93,7 +96,7 @@ class SelectingNet(Net):
             raise ConfigError(f"mode={mode!r}: expected one of {', '.join(selection.MODES)}")
         self.aggregator = aggregator
         self.keep, self.chunk, self.mode, self.skip_blank = keep, chunk, mode, skip_blank
-        self.micro_batch = micro_batch
+        self.micro_batch, self.screen = micro_batch, screen
         self.scores_all_patches = mode != "random"
         self.needs_scoring = self.scores_all_patches or skip_blank
         if not self.scores_all_patches:
@@ -189,9 +192,9 @@ class SelectingNet(Net):
                 shortlist.find(indices, source, embed)
                 for shortlist, indices, source in zip(shortlists, kept, sources, strict=True)
             ]
-            return Selected(selection=chosen, embeddings=pad(found)[0])  # (B, K, D)
+            return Selected(chosen, embeddings=pad(found)[0], tables=tables)  # (B, K, D)
         patches = [s.read(i.cpu()).to(self.device) for s, i in zip(sources, kept, strict=True)]
-        return Selected(selection=chosen, patches=pad(patches)[0])  # (B, K, ...)
+        return Selected(chosen, pad(patches)[0], tables=tables)  # (B, K, ...)
 
     def _score(
         self,
@@ -277,9 +280,31 @@ class SelectingNet(Net):
     def _forward_eval(
         self, sources: Sources, load: Load, seed: int, tables: Tables
     ) -> tuple[Output, Selection]:
-        chosen = self.select(sources, load=load, seed=seed, embeddings=True, tables=tables)
+        tables = tables or [self.empty_table(source) for source in sources]
+        chosen = self._screened(sources, load, seed, tables)
         assert chosen.embeddings is not None
         return self.aggregate(chosen.embeddings, chosen.selection), chosen.selection
+
+    def _screened(
+        self, sources: Sources, load: Load, seed: int, tables: Sequence[ScoreTable]
+    ) -> Selected:
+        """Select among the patches of the screen, or among all where it seems to miss some."""
+        screen, keep = self.screen, self.keep
+        if screen is None or keep is None:
+            return self.select(sources, load=load, seed=seed, embeddings=True, tables=tables)
+        for source, table in zip(sources, tables, strict=True):
+            screen.leave_out(source, table, keep=keep)
+        chosen = self.select(sources, load="lazy", seed=seed, embeddings=True, tables=tables)
+        rows = zip(tables, chosen.selection.indices, chosen.selection.mask, strict=True)
+        doubtful = [table for table, indices, mask in rows if table.doubtful(indices[mask])]
+        for table in doubtful:
+            table.complete()
+        if doubtful:  # patches that are scored already are not scored again
+            chosen = self.select(sources, load="lazy", seed=seed, embeddings=True, tables=tables)
+        return chosen
+
+    def screened(self, table: ScoreTable) -> Screened | None:
+        return None if self.screen is None else self.screen.result(table)
 
     def _describe_selection(self) -> str:
         chunks = f", I = {self.chunk} at a time" if self.mode == "iterative" else ""

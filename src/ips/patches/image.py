@@ -181,6 +181,14 @@ class ImagePatches(PatchSource):
         moved.coords = moved._corners()
         return moved
 
+    def coarse(self, side: int) -> ImagePatches:
+        if self.patch_size <= side:
+            return self
+        small = copy(self)
+        small.patch_size, small.shape = side, (self.shape[0], side, side)
+        small.downsample = self.downsample * self.patch_size / side
+        return small
+
     def __len__(self) -> int:
         return len(self.grid)
 

@@ -14,6 +14,7 @@ from functools import cached_property, partial
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ips.errors import PatchError
@@ -150,6 +151,10 @@ class PatchSource(Closable, ABC):
         """
         return self
 
+    def coarse(self, side: int) -> PatchSource:
+        """The same patches of pixels, at most ``side`` wide, from a lower level if there is one."""
+        return self if self.shape[-1] <= side else CoarsePatches(self, side)
+
     @property
     def parts(self) -> tuple[Part, ...]:
         """The images, each at one magnification, that the patches belong to.
@@ -239,6 +244,32 @@ class MemoryPatches(PatchSource):
         return self.patches[as_index(indices, len(self), self.name).to(self.patches.device)]
 
 
+class CoarsePatches(PatchSource):
+    """The patches ``(C, h, w)`` of ``source``, averaged to ``(C, side, side)``."""
+
+    def __init__(self, source: PatchSource, side: int) -> None:
+        self.source = source
+        self.name, self.extent, self.shape = (
+            source.name,
+            source.extent,
+            (*source.shape[:1], side, side),
+        )
+
+    @cached_property
+    def coords(self) -> Coords:
+        return self.source.coords
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def read(self, indices: Indices) -> Tensor:
+        x = F.adaptive_avg_pool2d(self.source.read(indices).float(), self.shape[-1])
+        return x.round().to(torch.uint8)
+
+    def close(self) -> None:
+        self.source.close()
+
+
 class PatchSubset(PatchSource):
     """The patches ``indices`` ``(n,)`` of ``source``, renumbered from 0.
 
@@ -281,6 +312,9 @@ class PatchSubset(PatchSource):
         shown.source = self.source.on_slide(slides)
         shown.extent = shown.source.extent or self.extent
         return shown
+
+    def coarse(self, side: int) -> PatchSource:
+        return PatchSubset(self.source.coarse(side), self.indices)
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -6,7 +6,8 @@ Letters: k patches, C channels.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -137,6 +138,14 @@ class ViewedPatches(PatchSource):
 
     def read(self, indices: Indices) -> Tensor:
         return self.view.apply(self.source.read(indices))
+
+    def coarse(self, side: int) -> PatchSource:
+        small = copy(self)
+        small.source = self.source.coarse(side)
+        small.shape = small.source.shape
+        scale = small.shape[-1] / self.shape[-1]
+        small.view = replace(self.view, blur=self.view.blur * scale)
+        return small
 
     def check(self) -> None:
         self.source.check()

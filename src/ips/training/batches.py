@@ -72,7 +72,9 @@ class Batches(L.LightningDataModule):
     def _loader(
         self, data: DataSet, order: Sequence[int], *, load: Load | None = None
     ) -> DataLoader[Any]:
-        read = partial(read_batch, data, load=load or self.config.select.load)
+        select = self.config.select
+        # lazy: a screen reads a coarse view, and few patches of the image
+        read = partial(read_batch, data, load=load or ("lazy" if select.screen else select.load))
         train = self.config.train
         return make_loader(read, order, batch=train.batch, workers=train.workers)
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from ips.config import Config, PatchesConfig
 from ips.errors import ConfigError
 from ips.images.colour import channel_count
-from ips.models import CNN, DPSNet, IPSNet, Net, ScoreMap, SelectingNet, TopMIL
+from ips.models import CNN, DPSNet, IPSNet, Net, ScoreMap, Screen, SelectingNet, TopMIL
 from ips.nn import (
     ENCODERS,
     Aggregator,
@@ -118,6 +119,8 @@ def build_model(config: Config) -> Net:
 
 
 def _build(config: Config) -> Net:
+    if config.select.screen and config.method in _WITH_MAPS:
+        raise _no_screen(config)
     # the CNN gets the position as an additional channel of the image
     built = _encoder(config, extra=int(config.method == "cnn" and config.aggregate.position))
     encoder, dim = built.net, built.dim
@@ -139,7 +142,7 @@ def _build(config: Config) -> Net:
         return _dps(config, encoder, dim, heads, common)
     select, topmil = config.select, config.method == "topmil"
     ips: type[SelectingNet] = IPSNet if config.method.startswith("ips") else SelectingNet
-    return (TopMIL if topmil else ips)(
+    net = (TopMIL if topmil else ips)(
         encoder,
         None if topmil else _aggregator(config, dim),
         heads,
@@ -150,6 +153,30 @@ def _build(config: Config) -> Net:
         compile=select.compile,
         micro_batch=select.micro_batch,
         **common,
+    )
+    if select.screen:
+        net.screen = _screen(config, net)
+    return net
+
+
+def _screen(config: Config, net: SelectingNet) -> Screen:
+    if config.encoder.name == "projector":
+        raise ConfigError(
+            "select.screen=true with stored features, which have no coarse view: set "
+            "select.screen=false"
+        )
+    if not net.scores_all_patches or net.keep is None:
+        raise _no_screen(config)
+    assert config.encoder.inputs is not None
+    with torch.random.fork_rng(devices=[]):  # all other weights are those without a screen
+        torch.manual_seed(config.train.seed)
+        return Screen(config.encoder.inputs, net.channels)
+
+
+def _no_screen(config: Config) -> ConfigError:
+    return ConfigError(
+        f"select.screen=true with method={config.method}, which does not select among all patches: "
+        "set select.screen=false"
     )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ips.config import Config
 from ips.errors import IPSError, listed
-from ips.models import Net, Output, ScoreTable, Selected, SelectingNet
+from ips.models import Net, Output, ScoreTable, Screen, Selected, SelectingNet
 from ips.nn import PatchLead
 from ips.patches import PatchSource
 from ips.predictions import PredictionCollector
@@ -115,8 +115,10 @@ class Learner(BaseLearner):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         self.seed_step(batch_idx)
         seed, labels = self.seed + self.step_number(batch_idx), batch.labels
+        chosen = None
         if isinstance(self.net, SelectingNet):
-            output = self.net.learn(self._choose(self.net, batch, seed), self.lead)
+            chosen = self._choose(self.net, batch, seed)
+            output = self.net.learn(chosen, self.lead)
         else:
             load = self.config.select.load
             progress = self.global_step / self.trainer.estimated_stepping_batches
@@ -127,6 +129,9 @@ class Learner(BaseLearner):
         if output.lead_logits is not None:
             parts.append(mean_loss(self.tasks, output.lead_logits, labels, **self._loss_options))
             loss = loss + parts[-1]
+        scored = chosen is not None and chosen.tables is not None and not self.lead_chooses
+        if chosen is not None and scored and self.screen is not None:
+            loss = loss + self.screen.distil(batch.sources, chosen)
         self.check_finite(loss)
         self._update(self.metrics, output, labels)
         shares = task_shares(self.tasks, labels)
@@ -146,6 +151,11 @@ class Learner(BaseLearner):
             return self.cache.choose(net, batch, load=load, seed=seed)
         by = self.lead if self.lead_chooses else None
         return net.select_for_training(batch.sources, load=load, seed=seed, by=by)
+
+    @property
+    def screen(self) -> Screen | None:
+        """The network that predicts scores, if the model has one."""
+        return self.net.screen if isinstance(self.net, SelectingNet) else None
 
     @property
     def lead_chooses(self) -> bool:
@@ -255,10 +265,10 @@ class Learner(BaseLearner):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Limit the gradient without the patch-level head, which must not change the model."""
+        """Limit the gradient without networks that only observe, and must not change the model."""
         if gradient_clip_val is not None:
-            head = () if self.net.readout is None else self.net.readout.parameters()
-            ids = {id(weight) for weight in head}
+            observers = [part for part in (self.net.readout, self.screen) if part is not None]
+            ids = {id(weight) for part in observers for weight in part.parameters()}
             weights = [weight for weight in self.parameters() if id(weight) not in ids]
             nn.utils.clip_grad_norm_(weights, gradient_clip_val)
 

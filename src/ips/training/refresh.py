@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from ips.config import Config
 from ips.data.seeded import seeded_generator
-from ips.models import Load, Net, PartialTable, ScoreTable, Selected, SelectingNet
+from ips.models import Load, Net, ScoreTable, Selected, SelectingNet
 from ips.patches import PatchSource
 from ips.selection import Recall, recall, shortlist
 from ips.statistics import Interval, mean
@@ -129,7 +129,7 @@ class CachedScores(nn.Module):
         listed = self._shortlist(known, number)
         table = net.empty_table(source)
         if self._partial and number not in self._audited:
-            table = PartialTable(table.logits, listed)
+            table.leave_out(~listed)
         return Visit(number, known, listed, table)
 
     def _shortlist(self, known: Scores, number: int) -> Tensor:
@@ -147,8 +147,8 @@ class CachedScores(nn.Module):
         """Store the new scores of an image and which patches were kept, ``(K,)``."""
         known, table, N = visit.known, visit.table, len(visit.listed)
         logits = table.logits.detach().float().cpu()
-        scored = visit.listed if isinstance(table, PartialTable) else torch.ones(N).bool()
-        if not isinstance(table, PartialTable) and known.epochs.any():
+        scored = torch.ones(N, dtype=torch.bool) if table.listed is None else table.listed
+        if table.listed is None and known.epochs.any():
             self._recalls.append(recall(logits, kept, visit.listed))
         self.store.put(
             visit.number,

@@ -43,6 +43,7 @@ from ips.training.localiser import Localiser
 from ips.training.model import build_lead, build_model, resolve
 from ips.training.module import BatchObserver, Learner
 from ips.training.refresh import Auditing, build_cache
+from ips.training.screening import calibrate_screen
 from ips.training.split_file import check_test_images, record_split
 from ips.training.start import Starting
 
@@ -155,6 +156,8 @@ def train(
         )
         epoch = _finish(net, config, best, epochs=trainer.current_epoch)
         config = _with_thresholds(net, config, data, progress)
+        if (sentence := calibrate_screen(net, config, data)) is not None:
+            say(sentence)
         save_model(net, config, folder.model, epoch=epoch)
         if cache is not None:
             cache.store.remove()

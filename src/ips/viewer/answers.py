@@ -104,7 +104,7 @@ class Answer:
         return cls(
             patches=explanation.patches,
             probabilities=[_array(p) for p in explanation.probabilities.values()],
-            parts=[_part_answer(part, patches, rows) for part, patches in parts],
+            parts=[_part_answer(part, patches, rows, explanation.seen) for part, patches in parts],
             kept=explanation.coords,
             part_numbers=np.searchsorted(starts, indices, side="right") - 1,
             attention=np.stack([*kept, np.mean(kept, axis=0)]),
@@ -192,9 +192,15 @@ def load_probabilities(path: Path) -> list[Floats]:
 
 
 def _part_answer(
-    part: Part, patches: PatchSource, rows: list[npt.NDArray[np.float64]]
+    part: Part,
+    patches: PatchSource,
+    rows: list[npt.NDArray[np.float64]],
+    seen: npt.NDArray[np.bool_] | None,
 ) -> PartAnswer:
-    maps = [attention_map(patches, row[part.patches], max_cells=_MAX_CELLS) for row in rows]
+    here = None if seen is None else seen[part.patches]
+    maps = [
+        attention_map(patches, row[part.patches], seen=here, max_cells=_MAX_CELLS) for row in rows
+    ]
     assert part.extent is not None  # the patches of an image have one
     return PartAnswer(
         extent=part.extent,

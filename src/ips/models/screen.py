@@ -1,0 +1,158 @@
+"""A small network that predicts the scores of patches from a coarse view, to score fewer of them.
+
+Letters: N patches of an image, M kept, n patches, C channels, S score channels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ips.models.outputs import Selected
+from ips.models.scoring import ScoreTable
+from ips.patches import PatchSource, prefetch
+from ips.selection import scores, shortlist
+from ips.statistics import Interval, mean
+
+_SIDE = 32  # pixels of a coarse patch
+_BLOCK = 1024  # coarse patches at a time
+_BEST = 4  # times M patches are always scored
+_SPARE = 0.02  # share of the other patches that are scored at random
+_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)  # of all patches, of which the least is taken
+_OTHERS = 4  # times M patches that it learns from, beside the selected ones
+
+
+@dataclass(frozen=True)
+class Screened:
+    """Which patches of an image were scored by the full encoder, and what that may miss.
+
+    Attributes:
+        scored: ``(N,)``, True for patches that the full encoder has seen.
+        recall: share of the patches selected by full scoring that the shortlist has on average.
+    """
+
+    scored: npt.NDArray[np.bool_]
+    recall: Interval
+
+    def part(self, patches: slice) -> Screened:
+        """The same for some of the patches."""
+        return Screened(self.scored[patches], self.recall)
+
+    def __str__(self) -> str:
+        count = f"{int(self.scored.sum()):,} of {len(self.scored):,} patches scored"
+        return f"screened, recall {self.recall}: {count}"
+
+
+class Screen(nn.Module):
+    """Chooses the patches to score by their logits, predicted from patches of 32 x 32 px.
+
+    Args:
+        channels: C.
+        outputs: S.
+
+    Attributes:
+        share: () share of the patches of an image to score; 1 until `calibrate`, or if no less will
+            do, so that all are scored.
+        recall: (3,) recall with this share, and its interval.
+    """
+
+    share: Tensor
+    recall: Tensor
+
+    def __init__(self, channels: int, outputs: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for inputs, width, size in ((channels, 16, 5), (16, 32, 3), (32, 64, 3)):
+            layers += [nn.Conv2d(inputs, width, size, stride=2, padding=size // 2), nn.ReLU()]
+        self.layers, self.head = nn.Sequential(*layers), nn.Linear(2 * 64, outputs)
+        self.register_buffer("share", torch.ones((), dtype=torch.float64))
+        self.register_buffer("recall", torch.zeros(3, dtype=torch.float64))
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """Coarse patches ``(n, C, h, w)`` uint8 to logits ``(n, S)``."""
+        x = self.layers(patches.float() / 127.5 - 1)  # (n, 64, h / 8, w / 8)
+        logits: Tensor = self.head(torch.cat([x.mean(dim=(2, 3)), x.amax(dim=(2, 3))], dim=1))
+        return logits
+
+    def estimate(self, source: PatchSource) -> Tensor:
+        """Predicted logits ``(N, S)`` of all patches of an image, on the CPU."""
+        device = self.share.device
+        coarse = source.coarse(_SIDE)
+        with torch.no_grad():
+            blocks = prefetch(coarse, size=_BLOCK, device=device)
+            return torch.cat([self(patches).float().cpu() for _, patches in blocks])
+
+    def leave_out(self, source: PatchSource, table: ScoreTable, *, keep: int) -> None:
+        """Mark all patches as done but the most promising and some random ones."""
+        N, share = len(source), float(self.share)
+        size = _size(N, keep, share)
+        if share >= 1 or size >= N or table.listed is not None:
+            return
+        best = shortlist(self.estimate(source), size=size, always=torch.zeros(N, dtype=torch.bool))
+        order = torch.randperm(N, generator=torch.Generator().manual_seed(N))
+        spare = torch.zeros(N, dtype=torch.bool)
+        spare[order[~best[order]][: math.ceil(_SPARE * (N - size))]] = True
+        table.leave_out(~(best | spare), spare=spare)
+
+    def result(self, table: ScoreTable) -> Screened | None:
+        """What to tell of a table; None if all its patches were scored."""
+        if table.listed is None:
+            return None
+        return Screened(table.listed.numpy().copy(), Interval(*self.recall.tolist()))
+
+    def distil(self, sources: Sequence[PatchSource], chosen: Selected) -> Tensor:
+        """The loss of the predicted logits of the selected and some other scored patches."""
+        assert chosen.tables is not None
+        selection, losses = chosen.selection, []
+        rows = zip(sources, chosen.tables, selection.indices, selection.mask, strict=True)
+        for source, table, indices, mask in rows:
+            kept = indices[mask].cpu()
+            others = (table.logits != -torch.inf).all(dim=1).cpu()
+            others[kept] = False
+            order = torch.randperm(len(others))
+            some = order[others[order]][: _OTHERS * len(kept)]
+            learnt = torch.cat([kept, some]).sort().values  # (n,)
+            patches = source.coarse(_SIDE).read(learnt).to(self.share.device)
+            source.close()
+            found = self(patches)  # (n, S)
+            truth = table.logits[learnt.to(table.logits.device)].detach().to(found)
+            # Only differences within an image matter to the selection.
+            losses.append(F.smooth_l1_loss(found - found.mean(dim=0), truth - truth.mean(dim=0)))
+        return torch.stack(losses).mean()
+
+    def calibrate(
+        self, images: Sequence[tuple[Tensor, Tensor]], *, keep: int, floor: float
+    ) -> Interval:
+        """Take the least share of patches with a recall of at least ``floor``; return the recall.
+
+        Args:
+            images: predicted logits ``(N, S)`` of images, and the indices ``(K,)`` of the patches
+                that full scoring selects.
+            keep: M.
+        """
+        found = Interval(1.0, 1.0, 1.0)
+        for share in (*_SHARES, 1.0):
+            recalls = [_recall(estimate, kept, keep, share) for estimate, kept in images]
+            found = mean(np.array(recalls, dtype=np.float64))
+            self.share.fill_(share)
+            self.recall.copy_(torch.tensor([found.value, found.low, found.high]))
+            if found.value >= floor:
+                break
+        return found
+
+
+def _size(patches: int, keep: int, share: float) -> int:
+    return min(max(_BEST * keep, math.ceil(share * patches)), patches)
+
+
+def _recall(estimate: Tensor, kept: Tensor, keep: int, share: float) -> float:
+    a = scores(estimate.unsqueeze(0), torch.ones(1, len(estimate), dtype=torch.bool))[0]
+    best = a.topk(_size(len(a), keep, share)).indices
+    return float(torch.isin(kept, best).double().mean())
