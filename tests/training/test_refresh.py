@@ -298,6 +298,7 @@ def test_a_training_teaches_a_screen_that_predictions_use_and_name(
     for name, weight in plain.net.encoder.state_dict().items():  # the model learns the same
         assert torch.equal(weight, net.encoder.state_dict()[name])
     predictor = ips.load(tmp_path / "run")
+    assert "screened in predictions (1% scored" in predictor.net.describe()["selected patches"]
     source = build_data(config).test[0][0]
     explanation = predictor.predict(source)
     assert explanation.screened is not None

@@ -101,6 +101,14 @@ class Screen(nn.Module):
         spare[order[~best[order]][: math.ceil(_SPARE * (N - size))]] = True
         table.leave_out(~(best | spare), spare=spare)
 
+    @property
+    def description(self) -> str:
+        """An addition to the description of a selection; empty if all patches are scored."""
+        if float(self.share) >= 1:
+            return ""
+        recall = Interval(*self.recall.tolist())
+        return f", screened in predictions ({float(self.share):.0%} scored, recall {recall})"
+
     def result(self, table: ScoreTable) -> Screened | None:
         """What to tell of a table; None if all its patches were scored."""
         if table.listed is None:

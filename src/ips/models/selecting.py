@@ -308,7 +308,8 @@ class SelectingNet(Net):
 
     def _describe_selection(self) -> str:
         chunks = f", I = {self.chunk} at a time" if self.mode == "iterative" else ""
-        return "all" if self.keep is None else f"M = {self.keep}{chunks}"
+        screened = "" if self.screen is None else self.screen.description
+        return "all" if self.keep is None else f"M = {self.keep}{chunks}{screened}"
 
 
 class IPSNet(SelectingNet):
