@@ -188,3 +188,12 @@ def test_damage_is_reported_by_the_name_of_the_image() -> None:
     bags = [MemoryPatches(FEATURES[0], name="good.h5"), empty]
     with pytest.raises(PatchError, match=r"empty\.h5: has no patches"):
         JoinedPatches(bags, name="p1").check()
+
+
+def test_numbers_of_patches_do_not_depend_on_those_left_out_of_earlier_images() -> None:
+    first, second = (MemoryPatches(torch.zeros(4, 1, 40, 40, dtype=torch.uint8)) for _ in range(2))
+    whole = JoinedPatches([first, second], name="both")
+    fewer = JoinedPatches([PatchSubset(first, np.array([1, 3])), second], name="both")
+    assert fewer.numbers.tolist() == whole.numbers[[1, 3, 4, 5, 6, 7]].tolist()
+    assert (np.diff(whole.numbers) > 0).all()
+    assert whole.coarse(32).read([0, 5]).shape == (2, 1, 32, 32)

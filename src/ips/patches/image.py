@@ -25,7 +25,7 @@ from ips.patches.thumbnail import shrink_image
 Edge = Literal["drop", "pad", "fit"]
 
 _MAX_SIDE = 2**20  # of a patch, and of the distance between two
-_MAX_PATCHES = 2**28  # 4 GB of coordinates
+MAX_PATCHES = 2**28  # 4 GB of coordinates
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Grid:
                 f"a patch of {self.patch} px does not fit into an image of "
                 f"{self.width} x {self.height} px: use smaller patches, or pad the edge"
             )
-        if (count := self._count(self.height) * self._count(self.width)) > _MAX_PATCHES:
+        if (count := self._count(self.height) * self._count(self.width)) > MAX_PATCHES:
             raise PatchError(
                 f"an image of {self.width} x {self.height} px has {count:,} patches of "
                 f"{self.patch} px every {self.stride} px, which are too many: use a larger stride"

@@ -10,10 +10,12 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ips.errors import PatchError
+from ips.patches.image import MAX_PATCHES
 from ips.patches.slide_finder import SlideFinder
 from ips.patches.source import Coords, Indices, Part, PatchSource, as_index
 
@@ -56,6 +58,12 @@ class JoinedPatches(PatchSource):
     @cached_property
     def coords(self) -> Coords:
         return np.concatenate([source.coords for source in self.sources])  # (N, 2)
+
+    @property
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """Those of every source, far apart, so that they do not change with the number before."""
+        rows = [source.numbers + number * MAX_PATCHES for number, source in enumerate(self.sources)]
+        return np.concatenate(rows)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -116,6 +124,9 @@ class JoinedPatches(PatchSource):
 
     def shifted(self, shift: tuple[float, float]) -> PatchSource:
         return self.each(lambda source: source.shifted(shift))
+
+    def coarse(self, side: int) -> PatchSource:
+        return self.each(lambda source: source.coarse(side))
 
     def sampled(self, count: int, *, seed: int) -> PatchSource:
         return self.each(lambda source: source.sampled(count, seed=seed))

@@ -78,7 +78,7 @@ class ScoreStore(nn.Module):
         super().__init__()
         self._folder, self._channels = folder, channels
         self._row = np.dtype(
-            [("number", "<u4"), ("epoch", "<u2"), ("kept", "?"), ("logits", "<f2", (channels,))]
+            [("number", "<i8"), ("epoch", "<u2"), ("kept", "?"), ("logits", "<f2", (channels,))]
         )
         self.register_buffer("places", torch.zeros(images, 3, dtype=torch.int64))
         self.register_buffer("files", torch.zeros(2, dtype=torch.int64))
