@@ -124,9 +124,7 @@ def _panels(explanation: Explanation) -> list[_Panel]:
         values = explanation.mean_attention if task is None else explanation.all_attention[task]
         scales[task] = spread(values)
         rasters[task] = [
-            attention_map(
-                part.source, _attention(part, task), seen=part.seen, max_cells=_MAX_CELLS
-            )
+            attention_map(part.source, _attention(part, task), seen=part.seen, max_cells=_MAX_CELLS)
             for part in parts
         ]
         among[task] = all_values(rasters[task])
