@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ips.config import Config
 from ips.predictions import PURPOSE
 from ips.predictor import Predictor
 from tests.viewer.asking import Answered, ask
@@ -224,6 +225,15 @@ def test_the_page_says_what_predictions_are_for(served: Served) -> None:
     page = ask(served[0], "").body.decode()
     assert PURPOSE in page
     assert "Attention is not a detection" in page
+
+
+def test_a_model_of_patients_says_that_it_sees_one_image_at_a_time(
+    served: Served, predictor: Predictor, run: Path, images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ask(served[0], "api/run").json["note"] is None
+    monkeypatch.setattr(Config, "bags", "group")
+    with opened(predictor, run, [images / "a.png"]) as (_, app):
+        assert "for each image alone" in ask(app, "api/run").json["note"]
 
 
 def test_only_our_own_scripts_may_run(served: Served) -> None:

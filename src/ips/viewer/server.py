@@ -63,6 +63,10 @@ async def _find_entry(request: Request, image_id: str) -> Entry:
 
 
 _Entry = Annotated[Entry, Depends(_find_entry)]
+_ONE_BY_ONE = (
+    "This model answers for a patient, from all of the patient's images. Here it answers for each "
+    "image alone; ips explain shows the answer for a patient."
+)
 
 
 def create_app(library: Library, *, token: str) -> FastAPI:
@@ -88,7 +92,8 @@ def create_app(library: Library, *, token: str) -> FastAPI:
         tasks, classes = list(library.predictor.net.tasks), library.predictor.patch_classes
         info = {"tasks": tasks, "classes": classes, "labelled": library.labelled}
         looks = {"colour_maps": COLOUR_MAPS, "share_range": SHARE_RANGE}
-        return _json({"run": library.name, **info, **looks})
+        note = None if library.predictor.config.bags == "image" else _ONE_BY_ONE
+        return _json({"run": library.name, "note": note, **info, **looks})
 
     @app.get("/api/images")
     async def images(since: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Response:

@@ -155,6 +155,8 @@ async function start() {
     page.task = hasSeveralTasks() ? run.tasks.length : 0;
     $("run").textContent = run.run;
     $("run").title = run.run;
+    $("one-by-one").textContent = run.note || "";
+    $("one-by-one").hidden = !run.note;
     addControls();
     showSettings();
     receiveChanges(await fetchJson("api/images"));
