@@ -58,6 +58,7 @@ from ips.training.losses import constant_loss
 from ips.training.model import build_lead
 from ips.training.module import Learner
 from ips.training.objects import objects_of
+from ips.training.processes import Processes
 from ips.training.start import Starting
 
 EVERY = 10
@@ -122,8 +123,8 @@ class Watch(Callback):
         if trainer.global_step % EVERY:
             return
         assert isinstance(learner, Learner)
-        losses = torch.stack(learner.task_losses[-EVERY:])[:, 0].mean()
-        chance = constant_loss(learner.tasks, learner.answers)
+        losses = torch.stack(learner.tally.task_losses[-EVERY:])[:, 0].mean()
+        chance = constant_loss(learner.tasks, learner.tally.answers)
         gradients = [w.grad.norm() for w in learner.net.encoder.parameters() if w.grad is not None]
         row = {"step": trainer.global_step, "led": float(learner.lead_chooses)}
         row["loss"] = float(losses / chance)
@@ -184,6 +185,7 @@ def watch(config: Config, path: Path, console: Console) -> None:
         progress=progress_bar(console),
         epochs=config.train.epochs,
         precision=config.train.precision,
+        processes=Processes(),
         callbacks=[starting, Watch(numbered, path)],
     )
     state = starting.state_dict()

@@ -118,6 +118,16 @@ class MissingPackageError(IPSError, ImportError):
     """An optional package that is not installed."""
 
 
+class Terminated(SystemExit):
+    """The process was asked to end with SIGTERM, as SLURM does; it leaves with the usual code."""
+
+    code: int = 143  # 128 + SIGTERM
+
+    def __init__(self, hint: str = "") -> None:
+        super().__init__(self.code)
+        self.hint = hint
+
+
 def require(*packages: str) -> None:
     """Raise `MissingPackageError` unless these optional packages, by import name, are installed.
 

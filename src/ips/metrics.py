@@ -26,7 +26,7 @@ class AUC(Metric):  # type: ignore[misc]
     labels: list[Tensor]
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(sync_on_compute=False)  # every process adds the images of all
         self.add_state("probabilities", default=[], dist_reduce_fx="cat")
         self.add_state("labels", default=[], dist_reduce_fx="cat")
 
@@ -54,7 +54,7 @@ class Collected(Metric):  # type: ignore[misc]
     labels: list[Tensor]
 
     def __init__(self, score: Callable[[Floats, Floats], Interval]) -> None:
-        super().__init__()
+        super().__init__(sync_on_compute=False)  # every process adds the images of all
         self.score = score
         self.add_state("predictions", default=[], dist_reduce_fx="cat")
         self.add_state("labels", default=[], dist_reduce_fx="cat")

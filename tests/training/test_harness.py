@@ -18,7 +18,7 @@ def read(numbers: Sequence[int]) -> list[int]:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_the_loader_raises_the_error_of_a_worker_without_its_traceback(workers: int) -> None:
-    batches = iter(make_loader(read, [4, 2, 0, 1, 3], batch=2, workers=workers))
+    batches = iter(make_loader(read, [[4, 2], [0, 1], [3]], workers=workers))
     assert [next(batches), next(batches)] == [[4, 2], [0, 1]]
     with pytest.raises(ImageError, match=r"^3\.png: damaged$"):
         next(batches)

@@ -18,7 +18,7 @@ from ips.errors import DataError
 from ips.localisation import Localisation, average_precision
 from ips.models import Net
 from ips.predictor import Predictor
-from ips.training import build_data, build_model, evaluate, resolve, train
+from ips.training import Processes, build_data, build_model, evaluate, resolve, train
 from ips.training.data import Data
 from ips.training.localiser import Localiser
 from ips.training.module import Learner
@@ -43,7 +43,8 @@ def localised(net: Net, config: Config, data: Data) -> dict[str, Localisation]:
     """Where the attention of a model is on the test images, as a test of it measures."""
     localiser = Localiser.for_data(net, data.test)
     assert localiser is not None
-    predictions = _predict(Learner(net, config, localiser=localiser), data, _progress())
+    learner = Learner(net, config, localiser=localiser)
+    predictions = _predict(learner, data, _progress(), Processes())
     return localiser.results(predictions)
 
 

@@ -72,7 +72,7 @@ def test_two_halves_of_a_batch_give_its_gradient() -> None:
     def gradient(numbers: list[list[int]]) -> Tensor:
         net.zero_grad()
         for part in numbers:
-            batch = next(iter(batches._loader(data.train, part)))
+            batch = next(iter(batches._loader(data.train, [part])))
             output = net.forward_train(batch.sources, load="eager", seed=0)
             (learner._loss(output, batch.labels) / len(numbers)).backward()
         return torch.cat([w.grad.flatten() for w in net.parameters() if w.grad is not None])

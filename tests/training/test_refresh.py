@@ -72,7 +72,8 @@ def test_a_resumed_run_ends_with_the_same_weights(
             train={"epochs": EPOCHS, "batch": 3, "warmup": 0, "balance": "sampling"},
         )
     else:
-        config = short("select.refresh=0.1", "select.recall=0.5")
+        within = "train.checkpoint_minutes=0"  # saves within an epoch, too
+        config = short("select.refresh=0.1", "select.recall=0.5", within)
     whole = train(config, tmp_path / "whole", console=CONSOLE)
     shares = [float(row["scored"]) for row in metrics(tmp_path / "whole")]
     assert shares[:2] == [1, 1]

@@ -145,9 +145,9 @@ def train(
         on_scores: callback that receives the scores before the figures are drawn.
     """
     config = read_config(str(recipe), scale, settings)
-    from ips.training import RunFolder
+    from ips.training import RunFolder, check_processes
 
-    with RunFolder(Path(run)).lock():
+    with RunFolder(Path(run)).lock(check_processes(config)):
         if skip_errors:
             config = without_bad_files(config, Path(run), resume=resume, console=console)
         return train_run(config, Path(run), resume=resume, console=console, on_scores=on_scores)
@@ -179,20 +179,27 @@ def train_run(
     from ips.explain.figures.gallery import TopPatches
     from ips.report.figures import draw_run, snapshot_writer, top_patch_collector
     from ips.tasks import build_tasks
-    from ips.training import RunFolder, build_data
+    from ips.training import RunFolder, build_data, check_processes
     from ips.training import run as training
 
-    with RunFolder(run).lock():
+    processes = check_processes(config)
+    with RunFolder(run).lock(processes):
         data = data or build_data(config)
         watch = snapshot_writer(run, data, build_tasks(config.tasks))
         model = training.train(config, run, resume=resume, console=console, data=data, watch=watch)
         top = TopPatches(_GALLERY)
         evaluation = training.evaluate(
-            run, model=model, console=console, data=data, observer=top_patch_collector(top)
+            run,
+            model=model,
+            console=console,
+            data=data,
+            observer=top_patch_collector(top),
+            processes=processes,
         )
-        if on_scores is not None:
-            on_scores(evaluation)
-        draw_run(run, model, data, top)
+        if processes.is_first:
+            if on_scores is not None:
+                on_scores(evaluation)
+            draw_run(run, model, data, top)
     return evaluation
 
 

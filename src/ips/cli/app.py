@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
@@ -14,7 +17,7 @@ from rich.text import Text
 from typer import Option
 from typer.core import TyperGroup
 
-from ips.errors import REMEDIES, ImageError, IPSError, PatchError, because
+from ips.errors import REMEDIES, ImageError, IPSError, PatchError, Terminated, because
 from ips.work.place import LOCAL, is_address
 
 out = Console()
@@ -34,6 +37,9 @@ class ErrorReporter(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except Terminated as ended:
+            print_message(": ".join(["terminated", *filter(None, [ended.hint])]))
+            raise typer.Exit(ended.code) from None
         except (IPSError, KeyboardInterrupt, OSError) as error:
             if ctx.params["debug"]:
                 raise
@@ -71,18 +77,40 @@ def hints(
 ) -> Iterator[None]:
     """Add a hint to an exception: how to continue after Ctrl-C, or how to skip a broken slide.
 
+    SIGTERM ends the command like Ctrl-C.
+
     Args:
-        interrupted: hint after Ctrl-C.
+        interrupted: hint after Ctrl-C or SIGTERM.
         skip_errors: whether ``--skip-errors`` was given; if not, the error suggests it.
     """
     try:
-        yield
+        with _raising_at_sigterm():
+            yield
     except KeyboardInterrupt:
         raise KeyboardInterrupt(interrupted) from None
+    except Terminated:
+        raise Terminated(interrupted) from None
     except (ImageError, PatchError) as error:
         if skip_errors:
             raise
         raise type(error)(f"{error} (or continue without it: --skip-errors)") from error
+
+
+@contextmanager
+def _raising_at_sigterm() -> Iterator[None]:
+    """Raise `Terminated` at SIGTERM, so that files are closed and the last line says what to do."""
+
+    def terminate(*args: object) -> NoReturn:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def print_message(text: str) -> None:
@@ -106,6 +134,8 @@ def fail(text: str) -> NoReturn:
 
 def main() -> None:
     """Entry point; ``--debug`` is accepted anywhere on the command line."""
+    # PyTorch's C++ warnings are for developers, such as one about find_unused_parameters.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     args = sys.argv[1:]
     if "--debug" in args:
         args = ["--debug", *(arg for arg in args if arg != "--debug")]

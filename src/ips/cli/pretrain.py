@@ -89,8 +89,14 @@ def pretrain(
         Option(help="Floating-point precision of training"),
     ] = "32-true",
     devices: Annotated[
-        int, Option(min=1, help="Number of GPUs, or of CPU processes without a GPU")
+        int, Option(min=1, help="Number of GPUs per machine, or of CPU processes without a GPU")
     ] = 1,
+    nodes: Annotated[
+        int, Option(min=1, help="Number of machines; several need torchrun or SLURM")
+    ] = 1,
+    checkpoint_minutes: Annotated[
+        float, Option(min=0, help="Minutes after which the state is saved, also within an epoch")
+    ] = 10,
     workers: Annotated[
         int, Option(min=0, help="Number of processes that read patches; use several with a GPU")
     ] = 0,
@@ -117,6 +123,8 @@ def pretrain(
             run=run,
             resume=resume,
             devices=devices,
+            nodes=nodes,
+            checkpoint_minutes=checkpoint_minutes,
             workers=workers,
             skip_errors=skip_errors,
             console=err,

@@ -83,6 +83,13 @@ def evaluate(
             help="Output folder for --data; RUN/evaluations/NAME of the table by default",
         ),
     ] = None,
+    devices: Annotated[
+        int,
+        Option(
+            min=1,
+            help="Number of GPUs, or of CPU processes without a GPU, for the run's own test images",
+        ),
+    ] = 1,
 ) -> None:
     """Score a trained model on its held-out images, or on those of another table.
 
@@ -94,8 +101,15 @@ def evaluate(
     if data is None:
         if out is not None:
             raise ConfigError(f"--out {out} is for --data: the test images belong to the run")
-        _print_scores(api.evaluate(run, console=err))
+        from ips.training import Processes
+
+        processes = Processes(devices)
+        evaluation = api.evaluate(run, console=err, processes=processes)
+        if processes.is_first:
+            _print_scores(evaluation)
         return
+    if devices > 1:
+        raise ConfigError(f"--devices {devices} with --data: leave it out, one device predicts")
     from ips.predictions import PURPOSE
 
     with hints():

@@ -41,7 +41,7 @@ class TrainConfig(Section):
     """Optimisation."""
 
     epochs: int = key(150, "Number of epochs", ge=1)
-    batch: int = key(16, "Number of images per step", ge=1)
+    batch: int = key(16, "Number of images per step, on all devices together", ge=1)
     accumulate: int = key(1, "Number of batches per update of the weights", ge=1)
     lr: float | None = key(
         None,
@@ -92,7 +92,24 @@ class TrainConfig(Section):
     slice: int | None = key(
         None, "Number of patches embedded at once in training, to save memory; null for all", ge=1
     )
-    workers: int = key(0, "Number of processes that read pixels, with select.load=eager", ge=0)
+    workers: int = key(
+        0, "Number of processes per device that read pixels, with select.load=eager", ge=0
+    )
+    devices: int = key(1, "Number of GPUs per machine, or of processes without a GPU", ge=1)
+    nodes: int = key(1, "Number of machines; several need torchrun or SLURM", ge=1)
+    strategy: Literal["ddp", "ddp-gloo"] = key(
+        "ddp",
+        "How several devices exchange gradients: ddp, with NCCL between GPUs and gloo without, or "
+        "ddp-gloo, with gloo between GPUs, too",
+    )
+    sync_batchnorm: bool | None = key(
+        None,
+        "Compute the statistics of BatchNorm over the batch of all devices, which needs GPUs; null "
+        "for yes with several GPUs",
+    )
+    checkpoint_minutes: float = key(
+        10, "Minutes after which the state is saved, also within an epoch; 0 for every step", ge=0
+    )
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = key(
         "32-true", "Floating-point precision: 32-true, 16-mixed or bf16-mixed"
     )

@@ -111,7 +111,7 @@ def _run_steps(
     seconds = []
     for step in range(steps):
         numbers = [(step * batch + b) % len(data) for b in range(batch)]
-        sources, labels, _ = read_batch(data, numbers, load=load)
+        sources, labels = read_batch(data, numbers, load=load)[:2]
         labels = {name: label.to(net.device) for name, label in labels.items()}
         if loaded:
             images = _load(sources)

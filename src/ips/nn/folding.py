@@ -15,7 +15,7 @@ from torch import Tensor, fx, nn
 from ips.nn.efficientnet import HalvingConv2d
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, HalvingConv2d)
-_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
+_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
 
 
 class FoldedEncoder:

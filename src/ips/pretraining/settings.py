@@ -7,15 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from ips.errors import ConfigError
 from ips.images import Channels
 from ips.images.colour import channels_of
-from ips.locks import started_together
 from ips.nn import ENCODERS, ResNet, build_encoder
 from ips.training.folder import save_weights
 from ips.training.harness import Precision
+from ips.training.processes import Processes
 
 Optimizer = Literal["lars", "adamw"]
 
@@ -91,27 +89,21 @@ class Settings:
         return {**values, "lr": self.peak_lr}
 
 
-def check(settings: Settings, *, devices: int) -> None:
+def check(settings: Settings, processes: Processes) -> None:
     """Check the settings before any file is read."""
     if settings.encoder not in ENCODERS:
         raise ConfigError(
             f"--encoder {settings.encoder}: no such encoder: choose one of {', '.join(ENCODERS)}"
         )
-    if torch.cuda.is_available() and devices > (gpus := torch.cuda.device_count()):
-        raise ConfigError(f"--devices {devices} but there are only {gpus} GPUs: use at most {gpus}")
-    started = started_together()
-    if devices > 1 and started is not None and started[1] != devices:
-        raise ConfigError(
-            f"--devices {devices} but torchrun or SLURM started {started[1]} processes: start "
-            f"the command once, or one process for each device"
-        )
+    processes.check(devices="--devices", nodes="--nodes")
+    devices = processes.count
     if settings.batch % devices:
         raise ConfigError(
-            f"--batch {settings.batch} with --devices {devices}: use a multiple of the devices"
+            f"--batch {settings.batch} on {devices} devices: use a multiple of the devices"
         )
     if settings.batch // devices < 2:
         raise ConfigError(
-            f"--batch {settings.batch} with --devices {devices}: BatchNorm needs at least 2 "
+            f"--batch {settings.batch} on {devices} devices: BatchNorm needs at least 2 "
             f"patches per device: use --batch {2 * devices} or more"
         )
     if not 0 <= settings.tau < 1:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import torch
-from lightning.fabric.utilities.rank_zero import rank_zero_only
 from rich.console import Console
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -27,6 +24,7 @@ from ips.pretraining.settings import Settings, check, save_encoder
 from ips.progress import progress_bar
 from ips.slides.coords import Resolution, slide_patches
 from ips.training import RunFolder, harness
+from ips.training.processes import Processes, gather
 
 # Number of patches in the search for nearest neighbours.
 _COMPARED = 2048
@@ -39,36 +37,40 @@ def pretrain(
     resume: bool = False,
     console: Console | None = None,
     devices: int = 1,
+    nodes: int = 1,
+    checkpoint_minutes: float = 10,
     workers: int = 0,
     skip_errors: bool = False,
 ) -> Path | None:
     """Pretrain an encoder into a run folder.
 
-    The folder holds the state after the last finished epoch at any time. On one device, a resumed
-    run ends with the same weights as an uninterrupted one.
+    The state is saved after every epoch, and within an epoch every few minutes. A resumed run ends
+    with the same weights as an uninterrupted one.
 
     Args:
         resume: continue the run in the folder, if there is one.
         console: console for the progress bar and the skipped slides; silent by default.
-        devices: number of GPUs, or of processes without a GPU.
+        devices: number of GPUs of each machine, or of processes without a GPU.
+        nodes: number of machines; several need torchrun or SLURM.
+        checkpoint_minutes: time after which the state is saved also within an epoch.
         workers: number of processes per device that read patches.
         skip_errors: skip slides that cannot be opened and patches that cannot be read.
 
     Returns:
         Path of the encoder; None in the processes of all devices but the first.
     """
-    check(settings, devices=devices)
-    # Only the process of the first device prints, and has the folder locked for all.
-    first = devices == 1 or not getattr(rank_zero_only, "rank", 0)
-    console = console if console and first else Console(quiet=True)
+    processes = Processes(devices, nodes)
+    check(settings, processes)
+    console = console if console and processes.is_first else Console(quiet=True)
     folder = RunFolder(Path(run))
-    with folder.lock() if first else nullcontext():
+    with folder.lock(processes):
         return _pretrain(
             settings,
             folder,
             started=folder.has_run(resume=resume),
             console=console,
-            devices=devices,
+            processes=processes,
+            checkpoint_minutes=checkpoint_minutes,
             workers=workers,
             skip_errors=skip_errors,
         )
@@ -80,7 +82,8 @@ def _pretrain(
     *,
     started: bool,
     console: Console,
-    devices: int,
+    processes: Processes,
+    checkpoint_minutes: float,
     workers: int,
     skip_errors: bool,
 ) -> Path | None:
@@ -97,14 +100,14 @@ def _pretrain(
     values = settings.values() | {"slides": len(collection.slides)}
     if started:
         folder.check_settings(values, read_yaml(folder.config))
-    else:
+    elif processes.is_first:
         write_yaml(values, folder.config)
     if folder.encoder.is_file():
         return folder.encoder
     torch.manual_seed(settings.seed)
     encoder = settings.build_encoder(collection.channels)
     byol = BYOL(encoder, encoder.dim, hidden=settings.hidden, projection=settings.projection)
-    trainer = harness.fit(
+    harness.fit(
         Learner(byol, views, settings, steps=steps * settings.epochs),
         Batches(collection, settings, steps=steps, workers=workers),
         folder,
@@ -112,9 +115,10 @@ def _pretrain(
         progress=progress_bar(console),
         epochs=settings.epochs,
         precision=settings.precision,
-        devices=devices,
+        processes=processes,
+        checkpoint_minutes=checkpoint_minutes,
     )
-    if not trainer.is_global_zero:
+    if not processes.is_first:
         return None
     _draw_neighbours(encoder, collection, settings, folder.figures, console)
     save_encoder(encoder, settings, folder.encoder)
@@ -130,8 +134,14 @@ class Learner(harness.BaseLearner):
         self.settings, self.steps = settings, steps
         self._values: list[dict[str, float]] = []
 
-    def on_train_epoch_start(self) -> None:
+    def begin_epoch(self) -> None:
         self._values = []
+
+    def epoch_state(self) -> dict[str, Any]:
+        return {"values": self._values}
+
+    def load_epoch_state(self, state: dict[str, Any]) -> None:
+        self._values = state["values"]
 
     def batch_images(self, batch: Tensor, batch_idx: int) -> list[str]:
         batches = self.trainer.datamodule  # type: ignore[attr-defined]
@@ -143,19 +153,23 @@ class Learner(harness.BaseLearner):
         self.seed_step(batch_idx)
         result = self.byol(*self.views(batch))
         self.check_finite(result.loss)
-        self._values.append(
-            {
-                "loss": result.loss.item(),
-                "spread": result.spread.item(),
-                "blank": is_blank(batch).float().mean().item(),
-                "tau": self._tau(self.global_step),
-            }
-        )
+        values = {
+            "loss": result.loss.item(),
+            "spread": result.spread.item(),
+            "blank": is_blank(batch).float().mean().item(),
+            "tau": self._tau(self.global_step),
+        }
+        shares = gather(values)  # of equal size
+        means = {name: sum(v[name] for v in shares) / len(shares) for name in values}
+        self._values.append(means)
         loss: Tensor = result.loss
         return loss
 
-    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        self.byol.update_target(self._tau(self.global_step - 1))
+    def optimizer_step(self, *args: Any, **options: Any) -> None:
+        """Update the weights, then their moving average."""
+        step = self.global_step
+        super().optimizer_step(*args, **options)
+        self.byol.update_target(self._tau(step))
 
     def epoch_metrics(self) -> dict[str, float]:
         count = len(self._values)
@@ -177,7 +191,7 @@ class Learner(harness.BaseLearner):
         return moving_average(step, total=self.steps, start=self.settings.tau)
 
 
-class Batches(L.LightningDataModule):
+class Batches(harness.BaseBatches):
     """Batches of patches, drawn anew in every epoch; each device gets its share of each batch.
 
     An epoch has ``steps`` steps.
@@ -205,13 +219,13 @@ class Batches(L.LightningDataModule):
         order = torch.arange(self.steps * batch).view(self.steps, world, batch // world)
         order = order[:, rank]  # (steps, batch of this device)
         self._slides = torch.from_numpy(reader.draws[:, 0])[order]
-        return harness.make_loader(
+        loader = harness.make_loader(
             reader.read,
-            order.flatten().tolist(),
-            batch=batch // world,
+            order.tolist(),
             workers=self.workers,
             pin_memory=torch.cuda.is_available(),
         )
+        return self.resumable("train", loader)
 
 
 def _epoch_reader(

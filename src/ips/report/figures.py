@@ -10,7 +10,6 @@ from torch import Tensor
 from ips.explain.figures.attention import draw_attention
 from ips.explain.figures.gallery import TopPatches, draw_gallery, read_pixels
 from ips.models import Net, Output
-from ips.patches import PatchSource
 from ips.predictor import Predictor
 from ips.report.curves import draw_curves
 from ips.report.evolution import draw_evolution
@@ -64,14 +63,14 @@ def top_patch_collector(top: TopPatches) -> BatchObserver:
     """A callback for the test that adds the selected patches of every image to ``top``."""
     count = 0
 
-    def collect(sources: Sequence[PatchSource], output: Output, selection: Selection) -> None:
+    def collect(names: Sequence[str], output: Output, selection: Selection) -> None:
         nonlocal count
         assert output.attention is not None
         attention = output.attention.mean(dim=(1, 2))  # (B, K)
-        for b, source in enumerate(sources):
+        for b, name in enumerate(names):
             indices = selection.indices[b][selection.mask[b]].cpu()
             weights = attention[b][selection.mask[b]].cpu()
-            top.add(source.name, count, indices=indices, attention=weights)
+            top.add(name, count, indices=indices, attention=weights)
             count += 1
 
     return collect

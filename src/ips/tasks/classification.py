@@ -212,6 +212,7 @@ class Classification(Task):
 
         # Probabilities and labels are valid by construction, so their validation is skipped.
         options = {"num_classes": self.classes, "num_labels": self.classes, "validate_args": False}
+        options["sync_on_compute"] = False  # every process adds the images of all
         match self.metric_name:
             case "accuracy":
                 average = "micro" if self.kind == "multiclass" else "macro"

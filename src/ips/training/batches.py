@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-import lightning as L
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -20,15 +19,19 @@ from ips.patches import PatchSource, in_memory
 from ips.tasks import build_tasks
 from ips.training.balance import image_weights
 from ips.training.data import Data, DataSet, set_epoch
-from ips.training.harness import make_loader
+from ips.training.harness import BaseBatches, Loader, make_loader
 
 
 class Batch(NamedTuple):
-    """B images with their labels by task, ``(B, ...)``, and their numbers in the data set."""
+    """B images with their labels by task, ``(B, ...)``, and their numbers in the data set.
+
+    ``counted`` is False if the images are another device's, see `Idle`.
+    """
 
     sources: list[PatchSource]
     labels: dict[str, Tensor]
     numbers: list[int]
+    counted: bool = True
 
 
 class Cache(Protocol):
@@ -37,8 +40,14 @@ class Cache(Protocol):
     def is_partial(self, epoch: int) -> bool: ...
 
 
-class Batches(L.LightningDataModule):
+class Idle(list[int]):
+    """Image of another device, for a device that has none in a batch, but must take a step, too."""
+
+
+class Batches(BaseBatches):
     """Training batches in random order, the others in the order of the data set.
+
+    A device gets its share of each training batch, see `share`, and whole batches otherwise.
 
     Args:
         cache: tells which epochs need only some patches; None for none.
@@ -60,28 +69,56 @@ class Batches(L.LightningDataModule):
         else:
             order = torch.randperm(len(data), generator=generator)
         partial = self._cache is not None and self._cache.is_partial(epoch)
-        return self._loader(data, order.tolist(), load="lazy" if partial else None)
+        batches = _split(order.tolist(), self.config.train.batch)
+        rank, world = self.trainer.global_rank, self.trainer.world_size
+        shares = [share(batch, rank, world) for batch in batches]
+        return self.resumable("train", self._loader(data, shares, load="lazy" if partial else None))
 
     def val_dataloader(self) -> DataLoader[Any] | list[Any]:
-        data = self.data.validation
-        return [] if data is None else self._loader(data, range(len(data)))
+        if self.data.validation is None:
+            return []
+        return self.resumable("validation", self._in_order(self.data.validation))
 
     def test_dataloader(self) -> DataLoader[Any]:
-        return self._loader(self.data.test, range(len(self.data.test)))
+        return self._in_order(self.data.test)
+
+    def _in_order(self, data: DataSet) -> Loader:
+        """A loader of whole batches, as they are on one device; each device gets every n-th."""
+        assert self.trainer is not None
+        batches = _split(range(len(data)), self.config.train.batch)
+        rank, world = self.trainer.global_rank, self.trainer.world_size
+        batches += [[]] * (-len(batches) % world)  # all devices take the same number of steps
+        return self._loader(data, batches[rank::world])
 
     def _loader(
-        self, data: DataSet, order: Sequence[int], *, load: Load | None = None
-    ) -> DataLoader[Any]:
+        self, data: DataSet, batches: Sequence[Sequence[int]], *, load: Load | None = None
+    ) -> Loader:
         select = self.config.select
         # lazy: a screen reads a coarse view, and few patches of the image
         read = partial(read_batch, data, load=load or ("lazy" if select.screen else select.load))
-        train = self.config.train
-        return make_loader(read, order, batch=train.batch, workers=train.workers)
+        return make_loader(read, batches, workers=self.config.train.workers)
+
+
+def _split(numbers: Sequence[int], size: int) -> list[Sequence[int]]:
+    return [numbers[start : start + size] for start in range(0, len(numbers), size)]
+
+
+def share(batch: Sequence[int], rank: int, world: int) -> Sequence[int]:
+    """The images of a batch that a device gets, of ``world`` devices.
+
+    >>> [share([7, 2, 5], rank, 2) for rank in range(2)], share([7], 1, 2)
+    ([[7, 2], [5]], [7])
+    """
+    each, more = divmod(len(batch), world)
+    start = rank * each + min(rank, more)
+    return batch[start : start + each + (rank < more)] or Idle(batch[-1:])
 
 
 def read_batch(data: DataSet, numbers: Sequence[int], *, load: Load) -> Batch:
     """The B images with these numbers; their pixels are read here if ``load`` is eager."""
+    if not numbers:
+        return Batch([], {}, [])
     items = [data[number] for number in numbers]
     sources = [in_memory(source) if load == "eager" else source for source, _ in items]
     labels = {task: torch.stack([labels[task] for _, labels in items]) for task in items[0][1]}
-    return Batch(sources, labels, list(numbers))
+    return Batch(sources, labels, list(numbers), counted=not isinstance(numbers, Idle))

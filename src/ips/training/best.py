@@ -24,7 +24,7 @@ Monitor = Literal["score", "loss"]
 
 
 class BestEpoch(Callback):
-    """Saves the weights of the best epoch; to be called before `LastCheckpoint`.
+    """Saves the weights of the best epoch; to be called before `Saving`.
 
     `Starting` stops the training if ``stops`` is still true after it has decided about a new start.
 
@@ -71,6 +71,8 @@ class BestEpoch(Callback):
 
     def on_train_epoch_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
         """Remove weights that belong to neither the last checkpoint nor the one before."""
+        if not trainer.is_global_zero:
+            return
         needed = {self._folder.best(epoch) for epoch in (self.epoch, self._earlier)}
         for path in set(self._folder.all_best()) - needed:
             path.unlink(missing_ok=True)
@@ -85,11 +87,15 @@ class BestEpoch(Callback):
         if self._rank(score, loss) > self._rank(self.score, self.loss):
             self.epoch, self.score, self.loss = trainer.current_epoch + 1, score, loss
             self._waited = 0
-            path = self._folder.best(self.epoch)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            shown = None if math.isnan(score) else score  # JSON has no nan
-            facts = {"epoch": self.epoch, "score": shown, "loss": loss}
-            write_weights(path, learner.net.state_dict(), config=facts)
+            if trainer.is_global_zero:
+                self._write(learner.net)
+
+    def _write(self, net: Net) -> None:
+        path = self._folder.best(self.epoch)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shown = None if math.isnan(self.score) else self.score  # JSON has no nan
+        facts = {"epoch": self.epoch, "score": shown, "loss": self.loss}
+        write_weights(path, net.state_dict(), config=facts)
 
     def _rank(self, score: float, loss: float) -> tuple[float, float]:
         """What epochs are compared by; larger is better."""

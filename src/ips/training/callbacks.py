@@ -1,4 +1,4 @@
-"""Lightning callbacks: progress bar, metrics file, last checkpoint."""
+"""Lightning callbacks: progress bar, metrics file, equal BatchNorms, end of other processes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from rich.progress import Progress
 
-from ips.errors import IPSError, RunError, because
+from ips.errors import RunError, because
 from ips.files import write_text
 from ips.progress import print_without_terminal, time_left
+from ips.training.processes import average_norms
 
 
 class Bar(Callback):
@@ -99,10 +100,22 @@ class MetricsFile(Callback):
     def __init__(self, path: Path, *, log_memory: bool = False) -> None:
         self._path, self._log_memory = path, log_memory
         self._start = 0.0
+        self._before = 0.0  # seconds of the epoch before this process resumed it
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint stores."""
+        return {"seconds": time.monotonic() - self._start}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._before = state_dict["seconds"]
 
     def on_fit_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
         """Report a damaged log before an epoch is trained, not after it."""
         self._read()
+
+    def on_train_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
+        """Go on with an epoch that was resumed; at the start of another the clock is reset."""
+        self._start = time.monotonic() - self._before
 
     def on_train_epoch_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
         self._start = time.monotonic()
@@ -158,31 +171,14 @@ def _peak_mb() -> float:
     return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
 
 
-class FiniteWeights(Callback):
-    """Ends a training before weights that are not finite are saved, at the end of an epoch."""
+class EqualNorms(Callback):
+    """Keeps the statistics of BatchNorms equal on all devices, so that all select alike."""
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, learner: L.LightningModule, outputs: Any, *args: Any
+        self, trainer: L.Trainer, learner: L.LightningModule, *args: Any
     ) -> None:
-        if not trainer.is_last_batch:
-            return
-        for name, tensor in learner.state_dict().items():
-            if tensor.is_floating_point() and not tensor.isfinite().all():
-                raise IPSError(
-                    f"the weights became infinite or not a number in epoch "
-                    f"{trainer.current_epoch + 1}, {name} first: {learner.hint}"
-                )
-
-
-class LastCheckpoint(Callback):
-    """Saves the state after every epoch, see `CheckpointFiles`."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def on_train_epoch_end(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
-        """Save; all devices take part and wait for each other, but only the first writes."""
-        trainer.save_checkpoint(self._path)
+        if trainer.world_size > 1:
+            average_norms(learner)
 
 
 class StopOtherDevices(Callback):

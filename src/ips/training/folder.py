@@ -6,8 +6,8 @@ skipped.csv          files that --skip-errors left out, with the reason
 metrics.csv          one row per epoch
 start.json           the epoch in which the training began, and its starts: epoch, step and factor
                      of the learning rate
-checkpoints/         state after the last finished epoch and the one before, for --resume, and the
-                     weights of the best epoch, if the model is to have those
+checkpoints/         the state that was saved last and the one before, for --resume, and the weights
+                     of the best epoch, if the model is to have those
 figures/             figures
 model.safetensors    the trained model, with its config and its epoch in the header
 test.json            scores of each task on the test images, see `ips.task_scores` and
@@ -39,6 +39,7 @@ from ips.locks import lock_folder
 from ips.models import Net
 from ips.nn.weights_file import read_weights, write_weights
 from ips.training.model import build_model
+from ips.training.processes import Processes
 
 _EPOCH = "model_epoch"  # beside the keys of a config in the header of a model
 
@@ -82,11 +83,15 @@ class RunFolder:
             return None
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self, processes: Processes | None = None) -> Iterator[None]:
         """Keep other processes from writing to the folder, which is created if missing.
 
-        Temporary files of killed processes are removed.
+        Temporary files of killed processes are removed. Of several ``processes`` that train
+        together, the first locks it for all.
         """
+        if processes is not None and not processes.is_first:
+            yield
+            return
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path}: is a file: give a folder as --run")
         with lock_folder(self.path, option="run folder"):

@@ -35,6 +35,7 @@ from ips.task_scores import TaskScores, task_scores
 from ips.training.data import Data, build_data
 from ips.training.folder import RunFolder
 from ips.training.model import resolve
+from ips.training.processes import Processes
 from ips.training.run import Evaluation, check_started, predict_validation
 from ips.training.split_file import record_split
 
@@ -110,6 +111,11 @@ def fold_configs(
     if not isinstance(config.data, TableConfig):
         raise ConfigError(
             f"--folds: data.kind is {config.data.kind}, and only a table can be divided into folds"
+        )
+    if (count := Processes.of(config).count) > 1:
+        raise ConfigError(
+            f"--folds with {count} devices: set train.devices=1, or train the folds one by one "
+            "with data.folds and data.fold"
         )
     result = []
     for repeat in range(1, repeats + 1):

@@ -16,29 +16,27 @@ from typing import Any, Literal
 
 import lightning as L
 import torch
-from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.utilities.warnings import PossibleUserWarning
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.strategies import DDPStrategy
 from rich.progress import Progress
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 
-from ips.errors import ConfigError, IPSError, listed
-from ips.locks import started_together
-from ips.training.callbacks import (
-    Bar,
-    FiniteWeights,
-    LastCheckpoint,
-    MetricsFile,
-    StopOtherDevices,
-)
+from ips.errors import ConfigError, IPSError, Terminated, listed
+from ips.training.callbacks import Bar, EqualNorms, MetricsFile, StopOtherDevices
 from ips.training.checkpoint import CheckpointFiles
 from ips.training.folder import RunFolder
+from ips.training.processes import Processes, naming_lost_process
+from ips.training.saving import Saving
 
 _NOT_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementation")
 
+_EPOCH = "ips_epoch"  # in a checkpoint
+
 Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
+Strategy = Literal["ddp", "ddp-gloo"]
 
 
 class BaseLearner(L.LightningModule, ABC):
@@ -47,12 +45,46 @@ class BaseLearner(L.LightningModule, ABC):
     Args:
         seed: random seed of all steps.
         hint: what to do if the training diverges, for the error message.
+
+    Attributes:
+        between_batches: saves the state if it is time; to be called in every validation step.
     """
+
+    between_batches: Callable[[L.Trainer, L.LightningModule], None]
 
     def __init__(self, *, seed: int, hint: str) -> None:
         super().__init__()
         self.seed, self.hint = seed, hint
         self._images: Sequence[str] = ()
+        self._resumed: dict[str, Any] | None = None
+
+    @abstractmethod
+    def begin_epoch(self) -> None:
+        """Forget the batches of the epoch before."""
+
+    @abstractmethod
+    def epoch_state(self) -> dict[str, Any]:
+        """What is known of the batches of the epoch so far; the same on all devices."""
+
+    @abstractmethod
+    def load_epoch_state(self, state: dict[str, Any]) -> None:
+        """Go on with an epoch from what `epoch_state` returned."""
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint[_EPOCH] = self.epoch_state()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self._resumed = checkpoint.get(_EPOCH)  # versions up to 0.2 saved between epochs only
+
+    def on_train_start(self) -> None:
+        """Go on within an epoch; Lightning does not call `on_train_epoch_start` then."""
+        self.begin_epoch()
+        if self._resumed is not None:
+            self.load_epoch_state(self._resumed)
+            self._resumed = None
+
+    def on_train_epoch_start(self) -> None:
+        self.begin_epoch()
 
     @abstractmethod
     def batch_images(self, batch: Any, batch_idx: int) -> Sequence[str]:
@@ -111,7 +143,10 @@ def fit(
     progress: Progress,
     epochs: int,
     precision: Precision,
-    devices: int = 1,
+    processes: Processes,
+    strategy: Strategy = "ddp",
+    sync_batchnorm: bool | None = None,
+    checkpoint_minutes: float = 10,
     deterministic: bool = False,
     gradient_clip: float | None = None,
     accumulate: int = 1,
@@ -126,7 +161,11 @@ def fit(
         batches: asked for a new train loader in every epoch.
         settings: all settings that change what is learnt, stored in the checkpoints.
         progress: progress bar, started here unless it is already shown.
-        devices: number of GPUs, or of processes without a GPU.
+        processes: the processes that train together.
+        strategy: how they exchange gradients: ``ddp``, with NCCL between GPUs and gloo between
+            CPUs, or ``ddp-gloo``, with gloo between GPUs as well.
+        sync_batchnorm: compute the statistics of BatchNorm over all devices; None for several GPUs.
+        checkpoint_minutes: time after which the state is saved also within an epoch.
         deterministic: use only deterministic operations; an error names one that is not.
         gradient_clip: maximum norm of the gradient; None for no limit.
         accumulate: number of batches per update of the weights.
@@ -134,25 +173,24 @@ def fit(
         log_memory: add the column ``peak_mb`` to the metrics.
         callbacks: further callbacks, called first.
     """
-    gpu = torch.cuda.is_available()
     metrics = MetricsFile(folder.metrics, log_memory=log_memory)
-    last = LastCheckpoint(folder.checkpoint)
-    own = [metrics, last, Bar(progress), StopOtherDevices()]
+    saving = Saving(folder.checkpoint, minutes=checkpoint_minutes)
+    own = [metrics, Bar(progress), StopOtherDevices(), saving]
     checkpoints = CheckpointFiles(folder, settings, learner.state_dict(), progress.console)
     start = None if checkpoints.start is None else checkpoints.start.path
+    learner.between_batches = saving.between_batches
     with _session(), _deterministic() if deterministic else nullcontext():
         trainer = _trainer(
+            processes,
+            strategy,
             max_epochs=epochs,
-            devices=devices,
-            plugins=[checkpoints, *_environment(devices)],
-            strategy="ddp" if devices > 1 else "auto",
-            sync_batchnorm=gpu and devices > 1,  # statistics of the whole batch
+            plugins=[checkpoints],
+            sync_batchnorm=_syncs_norms(processes, sync_batchnorm),
             precision=precision,
             gradient_clip_val=gradient_clip,
             accumulate_grad_batches=accumulate,
             logger=logger or False,
-            callbacks=[FiniteWeights(), *callbacks, *own],
-            use_distributed_sampler=False,  # the loaders split the batches themselves
+            callbacks=[EqualNorms(), *callbacks, *own],
             reload_dataloaders_every_n_epochs=1,  # the order depends on the epoch
         )
         trainer.fit(learner, datamodule=batches, ckpt_path=start, weights_only=True)
@@ -165,23 +203,38 @@ def test(
     *,
     progress: Progress,
     precision: Precision,
+    processes: Processes,
+    strategy: Strategy,
 ) -> None:
     """Run the test steps of a learner."""
     with _session():
         trainer = _trainer(
-            devices=1,
-            plugins=_environment(1),
+            processes,
+            strategy,
             precision=precision,
             logger=False,
-            callbacks=[Bar(progress)],
+            callbacks=[Bar(progress), StopOtherDevices()],
         )
         trainer.test(learner, datamodule=batches, verbose=False)
 
 
-def _trainer(**settings: Any) -> L.Trainer:
+def _trainer(
+    processes: Processes, strategy: Strategy, *, plugins: Sequence[Any] = (), **settings: Any
+) -> L.Trainer:
+    ddp = DDPStrategy(
+        # Methods may leave parameters out of a step.
+        find_unused_parameters=True,
+        broadcast_buffers=False,  # EqualNorms does it, and other buffers are equal anyway
+        process_group_backend="gloo" if strategy == "ddp-gloo" else None,
+    )
     return L.Trainer(
         accelerator="gpu" if torch.cuda.is_available() else "cpu",
-        enable_checkpointing=False,  # LastCheckpoint saves
+        devices=processes.devices,
+        num_nodes=processes.nodes,
+        strategy=ddp if processes.count > 1 else "auto",
+        plugins=[*plugins, processes.environment()],
+        use_distributed_sampler=False,  # the loaders split the batches themselves
+        enable_checkpointing=False,  # Saving does it
         enable_progress_bar=False,  # Bar replaces it
         enable_model_summary=False,
         num_sanity_val_steps=0,
@@ -189,12 +242,15 @@ def _trainer(**settings: Any) -> L.Trainer:
     )
 
 
-def _environment(devices: int) -> list[Any]:
-    """Lightning's own environment, unless torchrun or SLURM started a process for each device."""
-    started = started_together()
-    if devices > 1 and started is not None and started[1] == devices:
-        return []  # Lightning finds the environment by itself
-    return [LightningEnvironment()]
+def _syncs_norms(processes: Processes, setting: bool | None) -> bool:
+    """Whether BatchNorm uses the statistics of the whole batch."""
+    gpu = torch.cuda.is_available()
+    if setting and not gpu:
+        raise ConfigError(
+            "train.sync_batchnorm=true but there is no GPU, which PyTorch needs for it: leave it "
+            "out, so that each process has the statistics of its own part of a batch"
+        )
+    return processes.count > 1 and (gpu if setting is None else setting)
 
 
 class _Batches(Dataset[Any]):
@@ -213,36 +269,93 @@ class _Batches(Dataset[Any]):
             return error
 
 
-class _Loader(DataLoader[Any]):
-    """Raises the errors of `_Batches` in the main process."""
+class _Order(Sampler[list[int]]):
+    """The item numbers of every batch; the first ``done`` batches are left out."""
+
+    def __init__(self, batches: Sequence[Sequence[int]]) -> None:
+        self._batches, self.done = batches, 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._batches[self.done :])
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+
+class Loader(DataLoader[Any]):
+    """Raises the errors of `_Batches` in the main process, and can go on within an epoch.
+
+    Its length is that of the whole epoch.
+
+    Attributes:
+        given: number of batches that were given, or left out.
+    """
+
+    def __init__(self, order: _Order, data: _Batches, **options: Any) -> None:
+        super().__init__(data, batch_sampler=order, **options)
+        self._order, self.given = order, 0
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        self.given = self._order.done
         for batch in super().__iter__():
             if isinstance(batch, IPSError):
                 raise batch
+            self.given += 1
             yield batch
+
+    def leave_out(self, count: int) -> None:
+        """Leave out the first batches."""
+        self._order.done = self.given = count
+
+
+class BaseBatches(L.LightningDataModule):
+    """Base class of the batches of a training, whose checkpoints store how far an epoch is.
+
+    Lightning would store the state of a loader, but it asks for the first one too early to resume.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loaders: dict[str, tuple[int, Loader]] = {}
+        self._resumed: dict[str, dict[str, int]] = {}
+
+    def resumable(self, name: str, loader: Loader) -> Loader:
+        """A new loader of the current epoch, without the batches that were given before."""
+        assert self.trainer is not None
+        epoch, state = self.trainer.current_epoch, self._resumed.get(name)
+        if state is not None and state["epoch"] == epoch:
+            loader.leave_out(state["batches"])
+        self._loaders[name] = epoch, loader
+        return loader
+
+    def state_dict(self) -> dict[str, dict[str, int]]:
+        """What a checkpoint stores: epoch and number of batches of each loader."""
+        return {
+            name: {"epoch": epoch, "batches": loader.given}
+            for name, (epoch, loader) in self._loaders.items()
+        }
+
+    def load_state_dict(self, state_dict: dict[str, dict[str, int]]) -> None:
+        self._resumed = state_dict
 
 
 def make_loader(
     read: Callable[[Sequence[int]], Any],
-    order: Sequence[int],
+    batches: Sequence[Sequence[int]],
     *,
-    batch: int,
     workers: int,
     pin_memory: bool = False,
-) -> DataLoader[Any]:
+) -> Loader:
     """A loader of batches.
 
     Args:
         read: reads the batch with the given item numbers; must be picklable if there are workers.
-        order: item numbers of an epoch, in order.
-        batch: number of items per batch.
+        batches: item numbers of every batch of an epoch, in order.
         pin_memory: copy batches to pinned memory, for a faster transfer to a GPU.
     """
-    return _Loader(
+    return Loader(
+        _Order(batches),
         _Batches(read),
-        sampler=order,
-        batch_size=batch,
         num_workers=workers,
         collate_fn=_identity,
         pin_memory=pin_memory,
@@ -291,9 +404,14 @@ def _session() -> Iterator[None]:
             warnings.simplefilter("ignore", PossibleUserWarning)
             # Lightning's own use of torch's tree utilities
             warnings.filterwarnings("ignore", message=".*LeafSpec.*")
+            # of PyTorch from 2.13 on; earlier versions have no other name for it
+            warnings.filterwarnings("ignore", message=".*broadcast_buffers. is deprecated")
             # There need not be validation images.
             warnings.filterwarnings("ignore", message="Total length of `list`")
-            yield
+            with naming_lost_process():
+                yield
+    except Terminated:
+        raise
     except SystemExit as stop:
         raise KeyboardInterrupt from stop
     finally:

@@ -41,19 +41,41 @@ class Localiser:
         return cls(net, data) if known else None
 
     def tables(self, sources: Sequence[PatchSource]) -> list[ScoreTable]:
-        """Empty tables for the scores of a batch, which `add` needs."""
+        """Empty tables for the scores of a batch, which `compare` needs."""
         return [self._net.empty_table(source) for source in sources]
 
-    def add(self, output: Output, selection: Selection, tables: Sequence[ScoreTable]) -> None:
-        """Add a batch: the model's output, the patches it selected, and the filled tables."""
+    def compare(
+        self,
+        numbers: Sequence[int],
+        output: Output,
+        selection: Selection,
+        tables: Sequence[ScoreTable],
+    ) -> list[dict[str, ImageHits | None]]:
+        """The hits of each image of a batch, by task.
+
+        Args:
+            numbers: numbers of the images in the data set.
+            output: the model's output.
+            selection: the patches that it selected.
+            tables: the filled tables of scores.
+        """
         assert output.attention is not None
         attention = output.attention.detach().double().mean(dim=2).cpu().numpy()  # (B, T, K)
-        for b, table in enumerate(tables):
+        hits = []
+        for b, (number, table) in enumerate(zip(numbers, tables, strict=True)):
             mask = selection.mask[b].cpu().numpy()
             indices = selection.indices[b].cpu().numpy()[mask]
-            for task, weights in zip(self._net.tasks, attention[b][:, mask], strict=True):
-                found = self._hits[task]
-                found.append(self._compare(len(found), task, indices, weights, table))
+            weights = zip(self._net.tasks, attention[b][:, mask], strict=True)
+            hits.append(
+                {task: self._compare(number, task, indices, w, table) for task, w in weights}
+            )
+        return hits
+
+    def add(self, hits: Sequence[dict[str, ImageHits | None]]) -> None:
+        """Add the hits of the next images, in the order of the data set."""
+        for image in hits:
+            for task, found in image.items():
+                self._hits[task].append(found)
 
     def results(self, predictions: TestPredictions) -> dict[str, Localisation]:
         """The scores of the tasks of which some image has objects."""

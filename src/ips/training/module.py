@@ -7,30 +7,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ips.config import Config
 from ips.errors import IPSError, listed
-from ips.models import Net, Output, ScoreTable, Screen, Selected, SelectingNet
+from ips.models import Net, Output, Screen, Selected, SelectingNet
 from ips.nn import PatchLead
-from ips.patches import PatchSource
 from ips.predictions import PredictionCollector
 from ips.selection import Selection
 from ips.tasks import build_tasks
 from ips.training.batches import Batch
 from ips.training.harness import BaseLearner
+from ips.training.joining import Part, all_parts, whole_batch
 from ips.training.localiser import Localiser
-from ips.training.losses import constant_loss, mean_loss, task_shares, total_loss
+from ips.training.losses import mean_loss, task_shares, total_loss
 from ips.training.refresh import CachedScores
+from ips.training.tally import Tally
 
-if TYPE_CHECKING:
-    from torchmetrics import Metric
-
-#: Receives the images of a batch, the output of the model and the patches that it selected.
-BatchObserver = Callable[[Sequence[PatchSource], Output, Selection], None]
+#: Receives the names of the images of a batch, the output of the model and the patches selected.
+BatchObserver = Callable[[Sequence[str], Output, Selection], None]
 
 
 def freeze_norms(encoder: nn.Module) -> None:
@@ -91,57 +89,81 @@ class Learner(BaseLearner):
         self.lead, self.cache, self.settled = lead, cache, False
         self.first_step, self.lr_factor = 0, 1.0
         self.tasks = build_tasks(config.tasks)
-        # Plain dicts, so that the metrics stay out of the state_dict.
-        self.metrics: dict[str, Metric] = {}
-        self.validation_metrics: dict[str, Metric] = {}
-        self.losses: list[Tensor] = []
-        self.task_losses: list[Tensor] = []  # of the tasks, and of the lead
-        self.spreads: list[Tensor] = []  # see `_spread`
-        self.answers: dict[str, Tensor] = {}  # see `Task.answer_statistics`
-        self.shares: list[Tensor] = []  # of the tasks in the losses
-        self.validation_losses: list[Tensor] = []  # of each image
+        self.tally = Tally(self.tasks, self.device)  # of the training epoch, or of the test
+        self.validation: Tally | None = None
+        self._validating = self._resumed_validation = False
         self.collector = PredictionCollector(self.tasks)
 
-    def on_train_epoch_start(self) -> None:
+    def begin_epoch(self) -> None:
         """Reset the metrics, and freeze the BatchNorms that Lightning put into training mode."""
-        self.metrics, self.losses = self._new_metrics(), []
-        self.task_losses, self.spreads, self.answers, self.shares = [], [], {}, []
+        self.tally = Tally(self.tasks, self.device)
         if self.config.encoder.freeze_norm:
             freeze_norms(self.net.encoder)
+
+    def epoch_state(self) -> dict[str, Any]:
+        validation = self.validation.state() if self.validation and self._validating else None
+        cache = self.cache.state() if self.cache is not None and self.settled else None
+        return {"train": self.tally.state(), "validation": validation, "cache": cache}
+
+    def load_epoch_state(self, state: dict[str, Any]) -> None:
+        self.tally.load(state["train"])
+        if self.cache is not None and state["cache"] is not None:
+            self.cache.load(state["cache"])
+        if state["validation"] is not None:
+            self.validation = Tally(self.tasks, self.device)
+            self.validation.load(state["validation"])
+            self._resumed_validation = True
 
     def batch_images(self, batch: Batch, batch_idx: int) -> list[str]:
         return [source.name for source in batch.sources]
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         self.seed_step(batch_idx)
-        seed, labels = self.seed + self.step_number(batch_idx), batch.labels
-        chosen = None
+        seed, screening = self.seed + self.step_number(batch_idx), None
         if isinstance(self.net, SelectingNet):
             chosen = self._choose(self.net, batch, seed)
-            output = self.net.learn(chosen, self.lead)
+            own = self.net.learn(chosen, self.lead)
+            if self.screen is not None and chosen.tables is not None and not self.lead_chooses:
+                screening = self.screen.distil(batch.sources, chosen)
         else:
-            load = self.config.select.load
+            load, seed = self.config.select.load, seed + 1_000_003 * self.global_rank
             progress = self.global_step / self.trainer.estimated_stepping_batches
-            output = self.net.forward_train(batch.sources, load=load, seed=seed, progress=progress)
+            own = self.net.forward_train(batch.sources, load=load, seed=seed, progress=progress)
+        parts = self._all_parts(Part.of(batch, own) if batch.counted else None)
+        output, labels = whole_batch(
+            parts,
+            own,
+            rank=self.global_rank,
+            world=self.trainer.world_size,
+            counted=batch.counted,
+        )
+        if screening is not None:  # a mean over the images of this device
+            images = sum(len(part.names) for part in parts)
+            share = len(batch.numbers) / images if batch.counted else 0.0
+            screening = screening * (share * self.trainer.world_size)
+        return self._learn(output, labels, screening)
+
+    def _learn(
+        self, output: Output, labels: Mapping[str, Tensor], screening: Tensor | None
+    ) -> Tensor:
+        """The loss of a whole batch, which is added to the tally, and that of the screen."""
         loss = self._loss(output, labels)
-        self.losses.append(loss.detach())  # without that of the lead, as in validation
+        self.tally.losses.append(loss.detach())  # without that of the lead, as in validation
         parts = [mean_loss(self.tasks, output.logits, labels, **self._loss_options)]
         if output.lead_logits is not None:
             parts.append(mean_loss(self.tasks, output.lead_logits, labels, **self._loss_options))
             loss = loss + parts[-1]
-        scored = chosen is not None and chosen.tables is not None and not self.lead_chooses
-        if chosen is not None and scored and self.screen is not None:
-            loss = loss + self.screen.distil(batch.sources, chosen)
+        if screening is not None:
+            loss = loss + screening
         self.check_finite(loss)
-        self._update(self.metrics, output, labels)
+        self.tally.add(output.logits, labels)
         shares = task_shares(self.tasks, labels)
         if shares.any():
-            self.task_losses.append(torch.stack(parts).detach())  # (1,) or (2,)
-            self.shares.append(shares)
+            self.tally.task_losses.append(torch.stack(parts).detach())  # (1,) or (2,)
+            self.tally.shares.append(shares)
         if output.attention is not None:
-            self.spreads.append(_spread(output.attention.detach()))
-        for name, task in self.tasks.items():
-            self.answers[name] = self.answers.get(name, 0) + task.answer_statistics(labels[name])
+            self.tally.spreads.append(_spread(output.attention.detach()))
+        self.tally.add_labels(labels)
         return loss
 
     def _choose(self, net: SelectingNet, batch: Batch, seed: int) -> Selected:
@@ -163,21 +185,15 @@ class Learner(BaseLearner):
         return self.lead is not None and not self.settled
 
     def start_losses(self) -> Tensor:
-        """Mean losses of the epoch: of the tasks, of the lead, and of the best constant answer.
-
-        The loss of the lead is that of the tasks if there is none.
-        """
-        losses = torch.stack(self.task_losses).mean(dim=0)
-        shares = torch.stack(self.shares).mean(dim=0)
-        chance = constant_loss(self.tasks, self.answers, shares=shares, **self._loss_options)
-        return torch.stack([losses[0], losses[-1], chance.to(losses)])
+        """Mean losses of the epoch, see `Tally.start_losses`."""
+        return self.tally.start_losses(**self._loss_options)
 
     def attention_spread(self) -> Tensor | None:
         """Means of the epoch: patches that attention is spread over, and all that it could be.
 
         None without attention.
         """
-        return torch.stack(self.spreads).mean(dim=0) if self.spreads else None
+        return self.tally.spread()
 
     def reset(self, net: Net) -> None:
         """Take the weights of ``net``, which are new, and forget what was learnt beside them."""
@@ -188,50 +204,58 @@ class Learner(BaseLearner):
             self.cache.forget()
 
     def on_validation_epoch_start(self) -> None:
-        self.validation_metrics, self.validation_losses = self._new_metrics(), []
+        """Reset the metrics, unless a validation is resumed."""
+        if not self._resumed_validation:
+            self.validation = Tally(self.tasks, self.device)
+        self._validating, self._resumed_validation = True, False
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        output, _ = self._score(self.validation_metrics, batch)
-        loss = self._loss(output, batch.labels).detach()
-        if task_shares(self.tasks, batch.labels).any():
-            self.validation_losses += [loss] * len(batch.sources)  # the last may be smaller
+        assert self.validation is not None
+        for part in self._all_parts(self._predict(batch)):
+            self.validation.add(part.output.logits, part.labels)
+            loss = self._loss(part.output, part.labels).detach()
+            if task_shares(self.tasks, part.labels).any():
+                self.validation.losses += [loss] * len(part.names)  # the last may be smaller
+        self.between_batches(self.trainer, self)
+
+    def on_validation_epoch_end(self) -> None:
+        self._validating = False
 
     def on_test_epoch_start(self) -> None:
-        self.metrics = self._new_metrics()
+        self.tally = Tally(self.tasks, self.device)
         self.collector = PredictionCollector(self.tasks)
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
-        tables = None if self.localiser is None else self.localiser.tables(batch.sources)
-        output, selection = self._score(self.metrics, batch, tables)
-        self.collector.add([source.name for source in batch.sources], output.logits, batch.labels)
-        if self.localiser is not None and tables is not None:
-            self.localiser.add(output, selection, tables)
-        if self.observer is not None:
-            self.observer(batch.sources, output, selection)
+        for part in self._all_parts(self._predict(batch, self.localiser)):
+            assert part.selection is not None
+            self.tally.add(part.output.logits, part.labels)
+            self.collector.add(part.names, part.output.logits, part.labels)
+            if self.localiser is not None and part.hits is not None:
+                self.localiser.add(part.hits)
+            if self.observer is not None:
+                self.observer(part.names, part.output, part.selection)
 
     def scores(self) -> dict[str, float]:
-        """Score of each task since the start of the training epoch or of the test.
-
-        The score is nan where it is undefined, such as an AUC with images of a single class.
-        """
-        return _compute(self.metrics)
+        """Score of each task since the start of the training epoch or of the test."""
+        return self.tally.scores()
 
     def epoch_metrics(self) -> dict[str, float]:
-        values = {"loss": float(torch.stack(self.losses).mean())}
+        values = {"loss": self.tally.loss()}
         values |= {f"train_{task}": score for task, score in self.scores().items()}
         if self.cache is not None:
             values |= self.cache.metrics()
-        if self.validation_losses:
+        if self.validation is not None and self.validation.losses:
             values["loss_validation"] = self.validation_loss()
         return values | {f"validation_{k}": v for k, v in self.validation_scores().items()}
 
     def validation_scores(self) -> dict[str, float]:
         """Score of each task on the validation images, like `scores`; empty without any."""
-        return _compute(self.validation_metrics)
+        return {} if self.validation is None else self.validation.scores()
 
     def validation_loss(self) -> float:
         """Mean loss of the validation images, which is that of training."""
-        return float(torch.stack(self.validation_losses).mean())
+        assert self.validation is not None
+        return self.validation.loss()
 
     def configure_optimizers(self) -> Any:
         train = self.config.train
@@ -279,18 +303,16 @@ class Learner(BaseLearner):
     def _loss(self, output: Output, labels: Mapping[str, Tensor]) -> Tensor:
         return total_loss(self.net, self.tasks, output, labels, **self._loss_options)
 
-    def _new_metrics(self) -> dict[str, Metric]:
-        return {name: task.metric().to(self.device) for name, task in self.tasks.items()}
+    def _all_parts(self, part: Part | None) -> list[Part]:
+        """The answers of all devices to a batch, or to a batch each."""
+        return all_parts(part, world=self.trainer.world_size, device=self.device)
 
-    def _score(
-        self, metrics: dict[str, Metric], batch: Batch, tables: Sequence[ScoreTable] | None = None
-    ) -> tuple[Output, Selection]:
-        """Predict a batch and add it to the metrics; every patch is embedded only once.
-
-        ``tables``, one per image, receive the scores of all patches.
-        """
-        sources, labels, _ = batch
-        load = self.config.select.load
+    def _predict(self, batch: Batch, localiser: Localiser | None = None) -> Part | None:
+        """Predict a batch; every patch is embedded only once. None without images."""
+        sources, load = batch.sources, self.config.select.load
+        if not sources:
+            return None
+        tables = None if localiser is None else localiser.tables(sources)
         output, selection = self.net.forward_eval(sources, load=load, seed=self.seed, tables=tables)
         finite = [x.isfinite().reshape(len(x), -1).all(dim=1) for x in output.logits.values()]
         good = torch.stack(finite).all(dim=0).tolist()  # of each image
@@ -300,14 +322,10 @@ class Learner(BaseLearner):
                 f"the prediction is infinite or not a number for {listed(images, most=8)}: look "
                 "for broken images or features"
             )
-        self._update(metrics, output, labels)
-        return output, selection
-
-    def _update(
-        self, metrics: dict[str, Metric], output: Output, labels: Mapping[str, Tensor]
-    ) -> None:
-        for name, task in self.tasks.items():
-            task.update(metrics[name], output.logits[name], labels[name])
+        hits = None
+        if localiser is not None and tables is not None:
+            hits = localiser.compare(batch.numbers, output, selection, tables)
+        return Part.of(batch, output, selection=selection, hits=hits)
 
 
 def _spread(attention: Tensor) -> Tensor:
@@ -315,11 +333,3 @@ def _spread(attention: Tensor) -> Tensor:
     a = attention.mean(dim=(1, 2))  # (B, K)
     spread = torch.xlogy(a, a).sum(dim=1).neg().exp().mean()
     return torch.stack([spread, (a > 0).sum(dim=1).to(a).mean()])
-
-
-def _compute(metrics: Mapping[str, Metric]) -> dict[str, float]:
-    # Metrics compute in float32: round to six digits, so that 360 of 400 gives 0.9.
-    return {
-        name: round(float(metric.compute()), 6) if metric.update_called else math.nan
-        for name, metric in metrics.items()
-    }

@@ -12,9 +12,10 @@ Letters: N patches of an image, M kept, S score channels.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import lightning as L
 import numpy as np
@@ -30,6 +31,7 @@ from ips.selection import Recall, recall, shortlist
 from ips.statistics import Interval, mean
 from ips.training.batches import Batch
 from ips.training.data import Data, is_fresh
+from ips.training.processes import Processes
 from ips.training.score_store import Scores, ScoreStore
 
 _NEXT = 3  # times M patches by their last scores, beside those selected last
@@ -98,12 +100,28 @@ class CachedScores(nn.Module):
         """Begin an epoch, counted from 0; return False if its scores on disk are gone."""
         found = self.store.begin(epoch + 1)
         self._reset()
+        self._enter(epoch)
+        return found
+
+    def _enter(self, epoch: int) -> None:
         self._epoch, self._partial = epoch, self.is_partial(epoch)
         images = len(self.store.places)
         count = max(math.ceil(AUDITED * images), _FEWEST)
         order = seeded_generator(self._seed, epoch).permutation(images)
         self._audited = set(order[:count].tolist())
-        return found
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint within an epoch stores beside the buffers."""
+        recalls = [[r.patches, r.attention] for r in self._recalls]
+        counts = {"scored": self._scored, "patches": self._patches}
+        return {"epoch": self._epoch, "store": self.store.state(), "recalls": recalls, **counts}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on within an epoch."""
+        self._enter(state["epoch"])
+        self.store.load(state["store"])
+        self._recalls = [Recall(*shares) for shares in state["recalls"]]
+        self._scored, self._patches = state["scored"], state["patches"]
 
     def choose(self, net: SelectingNet, batch: Batch, *, load: Load, seed: int) -> Selected:
         """Select M patches of each image, and store the new scores."""
@@ -223,7 +241,7 @@ def scored_again(patches: float, keep: float, share: float) -> float:
 class Auditing(Callback):
     """Begins and ends the epochs of cached scores, and says what an audit changes.
 
-    To be called before `Starting`, which may forget the scores, and before `LastCheckpoint`.
+    To be called before `Starting`, which may forget the scores, and before `Saving`.
     """
 
     def __init__(self, cache: CachedScores, say: Callable[[str], None]) -> None:
@@ -257,7 +275,9 @@ def build_cache(
     if select.refresh == 1:
         return None
     reason = None
-    if is_fresh(data.train):
+    if (count := Processes.of(config).count) > 1:
+        reason = f"each of {count} devices would know the scores of its own images only"
+    elif is_fresh(data.train):
         reason = "the training images are drawn anew, or moved, in every epoch"
     elif not isinstance(net, SelectingNet) or not net.scores_all_patches or net.keep is None:
         reason = f"method={config.method} does not select among all patches"

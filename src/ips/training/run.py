@@ -22,6 +22,7 @@ from ips.config_io import parse_saved_config, read_yaml, write_yaml
 from ips.data.augmented import AugmentedData
 from ips.data.cells import encoding_note
 from ips.data.split import Split
+from ips.errors import ConfigError
 from ips.files import write_text
 from ips.localisation import Localisation
 from ips.models import Net
@@ -42,6 +43,7 @@ from ips.training.leaks import leaks
 from ips.training.localiser import Localiser
 from ips.training.model import build_lead, build_model, resolve
 from ips.training.module import BatchObserver, Learner
+from ips.training.processes import Processes
 from ips.training.refresh import Auditing, build_cache
 from ips.training.screening import calibrate_screen
 from ips.training.split_file import check_test_images, record_split
@@ -52,6 +54,9 @@ from ips.training.start import Starting
 _FREE = (
     "data.objects",
     *("train.workers", "select.load", "select.compile"),
+    # These change it by rounding, random streams and the statistics of BatchNorm.
+    *("train.devices", "train.nodes", "train.strategy", "train.sync_batchnorm"),
+    "train.checkpoint_minutes",
     *("patches.channels", "patches.slide_mpp"),
 )
 
@@ -103,8 +108,9 @@ def train(
 ) -> TrainedModel:
     """Train a model into a run folder.
 
-    The folder holds the state after the last finished epoch at any time. A resumed run ends with
-    the same weights as an uninterrupted one.
+    The state is saved after every epoch, and within an epoch every ``train.checkpoint_minutes``. A
+    resumed run ends with the same weights as an uninterrupted one. With several devices, all of
+    their processes call this function, and only the first writes.
 
     Args:
         resume: continue the run in the folder, if there is one.
@@ -112,8 +118,8 @@ def train(
         progress: progress display that gets a bar for this run, instead of ``console``.
         watch: callback that receives the number of finished epochs and the model.
     """
-    folder = RunFolder(run)
-    with folder.lock():
+    folder, processes = RunFolder(run), check_processes(config)
+    with folder.lock(processes):
         started = folder.has_run(resume=resume)
         data = data or build_data(config)
         config = resolve(config, data)
@@ -122,7 +128,7 @@ def train(
         if folder.model.is_file():
             check_test_images(folder.split, data)
             return load_model(run)
-        progress = progress or progress_bar(console)
+        progress = progress or progress_bar(console if processes.is_first else None)
         if not started:
             _check(data, config, progress)
             _announce_balance(data, config, progress)
@@ -130,14 +136,16 @@ def train(
             check_files(data, progress)  # finds the tissue once, before there are workers
         torch.manual_seed(config.train.seed)
         net = build_model(config)
-        write_yaml(config.model_dump(mode="json"), folder.config)
-        record_split(folder.split, data)
+        if processes.is_first:
+            write_yaml(config.model_dump(mode="json"), folder.config)
+            record_split(folder.split, data)
         weights = _class_weights(data, config)
         best = _best_epoch(config, folder)
         say = partial(_say, progress)
         starting = Starting(config, folder, best=best, say=say)
         cache = build_cache(net, config, data, folder.checkpoint.parent, say=say)
-        first = [*([best] if best else []), *([_watcher(watch)] if watch else [])]
+        watchers = [_watcher(watch)] if watch and processes.is_first else []
+        first = [*([best] if best else []), *watchers]
         audit = [Auditing(cache, say)] if cache else []
         trainer = harness.fit(
             Learner(net, config, weights=weights, lead=build_lead(net, config), cache=cache),
@@ -147,6 +155,10 @@ def train(
             progress=progress,
             epochs=config.train.epochs,
             precision=config.train.precision,
+            processes=processes,
+            strategy=config.train.strategy,
+            sync_batchnorm=config.train.sync_batchnorm,
+            checkpoint_minutes=config.train.checkpoint_minutes,
             deterministic=config.train.deterministic,
             gradient_clip=config.train.clip or net.gradient_clip,
             accumulate=config.train.accumulate,
@@ -158,12 +170,25 @@ def train(
         config = _with_thresholds(net, config, data, progress)
         if (sentence := calibrate_screen(net, config, data)) is not None:
             say(sentence)
-        save_model(net, config, folder.model, epoch=epoch)
+        if processes.is_first:
+            save_model(net, config, folder.model, epoch=epoch)
         if cache is not None:
             cache.store.remove()
         if best is not None:
             _say(progress, _ending(config, epoch))
     return TrainedModel(net.eval(), config)
+
+
+def check_processes(config: Config) -> Processes:
+    """The processes that a config asks for, if they were started."""
+    processes, batch = Processes.of(config), config.train.batch
+    processes.check(devices="train.devices", nodes="train.nodes")
+    if batch < processes.count:
+        raise ConfigError(
+            f"train.batch={batch} on {processes.count} devices: use at least one image for "
+            "each device"
+        )
+    return processes
 
 
 def check_started(config: Config, folder: RunFolder, data: Data) -> None:
@@ -213,7 +238,8 @@ def _with_thresholds(net: Net, config: Config, data: Data, progress: Progress) -
     tasks = build_tasks(config.tasks)
     if not any(isinstance(task, Survival) and task.threshold is None for task in tasks.values()):
         return config
-    found = _grouped(_predict(Learner(net, config), data, progress, "train"), data, "train")
+    processes, learner = Processes.of(config), Learner(net, config)
+    found = _grouped(_predict(learner, data, progress, processes, "train"), data, "train")
     update = {}
     for task in found.tasks:
         if isinstance(task.task, Survival) and task.task.threshold is None:
@@ -231,23 +257,29 @@ def evaluate(
     data: Data | None = None,
     progress: Progress | None = None,
     observer: BatchObserver | None = None,
+    processes: Processes | None = None,
 ) -> Evaluation:
     """Score the model of a run on its test images, and write ``test.json``.
+
+    With several devices, all of their processes call this function, and only the first writes.
 
     Args:
         model: the model, if it is in memory already; otherwise that of the run is loaded.
         data: data sets, if they are built already.
         progress: progress display that gets a bar for this test, instead of ``console``.
         observer: callback that receives every batch, the model's output and its selection.
+        processes: the processes that test together; one by default.
     """
-    folder = RunFolder(Path(run))
+    folder, processes = RunFolder(Path(run)), processes or Processes()
+    processes.check(devices="--devices")
     model = model or load_model(folder.path)
-    with folder.lock():
+    console = console if processes.is_first else None
+    with folder.lock(processes):
         data = data or build_data(model.config)
         check_test_images(folder.split, data)
         localiser = Localiser.for_data(model.net, data.test)
         learner = Learner(model.net, model.config, observer=observer, localiser=localiser)
-        images = _predict(learner, data, progress or progress_bar(console))
+        images = _predict(learner, data, progress or progress_bar(console), processes)
         predictions = _grouped(images, data, "test")
         results = {task.name: task_scores(task) for task in predictions.tasks}
         epoch = folder.model_epoch()
@@ -256,7 +288,8 @@ def evaluate(
         located = {} if localiser is None else localiser.results(images)
         for name, localisation in located.items():
             values[name]["localisation"] = localisation.as_dict()
-        write_text(folder.test, json.dumps(values, indent=2) + "\n")
+        if processes.is_first:
+            write_text(folder.test, json.dumps(values, indent=2) + "\n")
     return Evaluation(folder.path, results, predictions, model, located)
 
 
@@ -265,7 +298,7 @@ def predict_validation(
 ) -> TestPredictions:
     """The predictions of a model for the validation images."""
     learner = Learner(model.net, model.config)
-    predictions = _predict(learner, data, progress_bar(console), "validation")
+    predictions = _predict(learner, data, progress_bar(console), Processes(), "validation")
     return _grouped(predictions, data, "validation")
 
 
@@ -276,7 +309,11 @@ def _grouped(predictions: TestPredictions, data: Data, split: Split) -> TestPred
 
 
 def _predict(
-    learner: Learner, data: Data, progress: Progress, split: Split = "test"
+    learner: Learner,
+    data: Data,
+    progress: Progress,
+    processes: Processes,
+    split: Split = "test",
 ) -> TestPredictions:
     """The predictions for the bags of a split."""
     harness.test(
@@ -284,6 +321,8 @@ def _predict(
         Batches(learner.config, replace(data, test=data.split(split))),
         progress=progress,
         precision=learner.config.train.precision,
+        processes=processes,
+        strategy=learner.config.train.strategy,
     )
     return learner.collector.predictions()
 

@@ -10,6 +10,7 @@ Letters: n training images, N patches of an image, S score channels.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,10 +140,18 @@ class ScoreStore(nn.Module):
                 data = self._read(self.places[number], int(self.files[0]))
                 if data is not None:
                     self._write(number, data)
-        with self._path(self._epoch).open("rb+") as file:
-            os.fsync(file.fileno())
+        self._sync()
         self.places.copy_(self._new)
         self.files.copy_(torch.tensor([self._epoch, int(self.files[0])]))
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint within an epoch stores; the file of the epoch is only appended to."""
+        self._sync()
+        return {"epoch": self._epoch, "places": self._new.clone()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on within an epoch."""
+        self._epoch, self._new = state["epoch"], state["places"].clone()
 
     def forget(self) -> None:
         """Forget all scores."""
@@ -160,10 +169,19 @@ class ScoreStore(nn.Module):
         offset, count, checksum = place.tolist()
         if not count:
             return None
-        with self._path(epoch).open("rb") as file:
-            file.seek(offset)
-            data = file.read(count * self._row.itemsize)
+        try:
+            with self._path(epoch).open("rb") as file:
+                file.seek(offset)
+                data = file.read(count * self._row.itemsize)
+        except FileNotFoundError:  # deleted, and the run was resumed within an epoch
+            return None
         return data if crc32(data) == checksum else None
+
+    def _sync(self) -> None:
+        if not self._epoch:  # no file yet
+            return
+        with self._path(self._epoch).open("ab") as file:
+            os.fsync(file.fileno())
 
     def _write(self, number: int, data: bytes) -> None:
         with self._path(self._epoch).open("ab") as file:

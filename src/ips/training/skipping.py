@@ -11,6 +11,7 @@ from ips.errors import ConfigError, DataError, IPSError
 from ips.training.checks import each_file, usable
 from ips.training.data import file_name, open_source
 from ips.training.folder import RunFolder
+from ips.training.processes import Processes
 
 
 def skip_bad_files(config: Config, folder: RunFolder, progress: Progress) -> Config:
@@ -30,7 +31,8 @@ def skip_bad_files(config: Config, folder: RunFolder, progress: Progress) -> Con
     found = bad_files(config, config.data, progress)
     if not found:
         return config
-    write_csv(folder.skipped, ("path", "reason"), list(found.items()))
+    if Processes.of(config).is_first:
+        write_csv(folder.skipped, ("path", "reason"), list(found.items()))
     listed = "; ".join(list(found.values())[:3]) + ("; ..." if len(found) > 3 else "")
     progress.console.print(
         f"left out {len(found)} files that cannot be used ({listed}): all are in {folder.skipped}",

@@ -61,7 +61,7 @@ class Starting(Callback):
 
     It decides by the losses of the epochs so far, before the checkpoint is saved, so that a resumed
     run goes on in the same way. A new start has new weights, and the epochs that are left. To be
-    called after callbacks that need the weights of the epoch, and before `LastCheckpoint`.
+    called after callbacks that need the weights of the epoch, and before `Saving`.
 
     Args:
         config: resolved config.
@@ -100,7 +100,7 @@ class Starting(Callback):
     def on_train_epoch_end(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
         """Decide about the next epoch."""
         assert isinstance(learner, Learner)
-        loss, lead, chance = trainer.strategy.reduce(learner.start_losses(), reduce_op="mean")
+        loss, lead, chance = learner.start_losses()  # the same on all devices
         # Without different labels there is nothing to begin.
         share = float(torch.minimum(loss, lead) / chance) if chance > 0 else 0.0
         self._lowest = min(self._lowest, share)
@@ -117,8 +117,9 @@ class Starting(Callback):
                 f"that of a constant answer {chance:.3f}"
             )
             if (spread := learner.attention_spread()) is not None:
-                over, of = trainer.strategy.reduce(spread, reduce_op="mean")
-                found += f", and attention is spread over {over:.1f} of {of:.0f} patches"
+                found += (
+                    f", and attention is spread over {spread[0]:.1f} of {spread[1]:.0f} patches"
+                )
             self._stalled(trainer, learner, found)
         self._apply(learner)
         if self._best is not None:
