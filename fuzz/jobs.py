@@ -24,7 +24,8 @@ _CONFIG = {
     "encoder": {"name": "thin-resnet", "stages": 1, "width": 8, "norm": True},
     "select": {"keep": 4, "chunk": 4},
     "aggregate": {"heads": 4, "position": True},
-    "train": {"epochs": 6, "batch": 4, "warmup": 0.5},
+    # A state at every step, so that most kills are within an epoch.
+    "train": {"epochs": 6, "batch": 4, "warmup": 0.5, "checkpoint_minutes": 0},
     "tasks": {
         "majority": {"kind": "multiclass", "classes": 10},
         "multi": {"kind": "multilabel", "classes": 10},
@@ -66,13 +67,15 @@ class Job:
 
 
 TRAIN = Job("train", "train {home}/tiny.yaml --run {out}", again="--resume")
+TRAIN_TWO = Job("train two", f"{TRAIN.words} --set train.devices=2", again="--resume")
 FOLDS = Job("folds", "train {home}/own.yaml --run {out} --folds 5", again="--resume")
 PRETRAIN = Job(
     "pretrain",
     "pretrain {home}/slides --run {out} --patch-size 16 --patches-per-slide 40 --batch 8 "
-    f"--hidden 16 --projection 8 --epochs 8 --tau 0.9 {_THIN}",
+    f"--hidden 16 --projection 8 --epochs 8 --tau 0.9 --checkpoint-minutes 0 {_THIN}",
     again="--resume",
 )
+PRETRAIN_TWO = Job("pretrain two", f"{PRETRAIN.words} --devices 2", again="--resume")
 TISSUE = Job("slides tissue", "slides tissue {home}/slides --out {out} --patch-size 32")
 FEATURES = Job(
     "slides features",

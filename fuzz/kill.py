@@ -1,7 +1,8 @@
 """Kill jobs at random moments, repeat them until they end, and compare with an undisturbed one.
 
 ``python -m fuzz.kill --kills 50`` kills `ips train`, also with ``--folds 5``, `ips pretrain` and
-`ips slides features` with SIGKILL, 50 times in all.
+`ips slides features` with SIGKILL, 50 times in all. Trainings save their state at every step, so
+most kills are within an epoch. The jobs ``train two`` and ``pretrain two`` have two processes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from fuzz.jobs import (
     FEATURES,
     FOLDS,
     PRETRAIN,
+    PRETRAIN_TWO,
     TRAIN,
+    TRAIN_TWO,
     Job,
     choose,
     differences,
@@ -29,7 +32,7 @@ from fuzz.jobs import (
     make_inputs,
 )
 
-JOBS = (TRAIN, FOLDS, PRETRAIN, FEATURES)
+JOBS = (TRAIN, TRAIN_TWO, FOLDS, PRETRAIN, PRETRAIN_TWO, FEATURES)
 
 
 def main() -> int:

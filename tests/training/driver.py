@@ -1,7 +1,7 @@
-"""Runs `ips` like ``python -m ips``, and disturbs or watches its training.
+"""Trains and tests, and disturbs or watches the training.
 
-The first argument is a JSON object: ``kill`` a process with one of these ranks at a step, or write
-the gradient of the first step to ``gradient``. Lightning starts the processes of the other devices
+The argument is a JSON object: ``kill`` a process with one of these ranks at a step, or write the
+gradient of the first step to ``gradient``. Lightning starts the processes of the other devices
 with the same command line.
 """
 
@@ -11,11 +11,16 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 from torch import nn
 
+from ips.config_io import parse_config, read_yaml
+from ips.errors import IPSError
+from ips.training import check_processes, evaluate, train
 from ips.training.module import Learner
 from ips.training.processes import average_norms
 
@@ -41,7 +46,8 @@ def write_gradient(path: str) -> None:
             norm = nn.BatchNorm1d(2)
             assert norm.running_mean is not None
             norm.running_mean.fill_(self.global_rank)
-            average_norms(norm)
+            if self.trainer.world_size > 1:
+                average_norms(norm)
             if self.global_rank == 0:
                 gradient = {n: p.grad for n, p in self.named_parameters() if p.grad is not None}
                 torch.save({"gradient": gradient, "mean": norm.running_mean}, path)
@@ -50,12 +56,21 @@ def write_gradient(path: str) -> None:
     Learner.on_before_optimizer_step = on_before_optimizer_step  # type: ignore
 
 
-if __name__ == "__main__":
-    from ips.cli import app
+def run(config: str, run: str, resume: bool) -> None:
+    """Train and test, as `ips train` does, without its figures."""
+    parsed = parse_config(read_yaml(Path(config)), source=config)
+    processes, console = check_processes(parsed), Console(stderr=True)
+    model = train(parsed, Path(run), resume=resume, console=console)
+    evaluate(run, model=model, console=console, processes=processes)
 
+
+if __name__ == "__main__":
     task = json.loads(sys.argv[1])
     if "kill" in task:
         kill(**task["kill"])
     if "gradient" in task:
         write_gradient(task["gradient"])
-    app(sys.argv[2:])
+    try:
+        run(**task["run"])
+    except IPSError as error:
+        sys.exit(f"ips: {error}")

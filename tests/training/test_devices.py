@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 import yaml
 
 from fuzz.jobs import differences, digest
+from ips.config_io import override, write_yaml
 from ips.errors import ConfigError, IPSError
 from ips.training import Processes, build_data, build_model, evaluate, resolve, train
 from ips.training.batches import Batches, Idle, read_batch, share
@@ -28,28 +30,29 @@ DATA = {"kind": "megapixel-mnist", "side": 200, "train": 13, "validation": 9, "t
 SETTINGS = {"epochs": 2, "batch": 4, "warmup": 0.5, "devices": 2, "checkpoint_minutes": 0}
 
 
-@pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("config") / "two.yaml"
-    train = {**SETTINGS, "result": "best"}
-    path.write_text(yaml.safe_dump(TINY | {"data": DATA, "train": train}))
-    return path
-
-
-def launch(config: Path, run: Path, *words: str, **task: Any) -> subprocess.CompletedProcess[str]:
-    """Train in two processes."""
-    command = [sys.executable, "-m", "tests.training.driver", json.dumps(task)]
-    command += ["train", str(config), "--run", str(run), *words]
+def launch(
+    run: Path, *settings: str, resume: bool = False, **task: Any
+) -> subprocess.CompletedProcess[str]:
+    """Train and test in two processes."""
+    values = override(TINY | {"data": DATA, "train": {**SETTINGS, "result": "best"}}, settings)
+    config = run.with_suffix(".yaml")
+    write_yaml(values, config)
+    task["run"] = {"config": str(config), "run": str(run), "resume": resume}
     return subprocess.run(
-        command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False
+        [sys.executable, "-m", "tests.training.driver", json.dumps(task)],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"TORCH_CPP_LOG_LEVEL": "ERROR"},  # as the command line does
+        check=False,
     )
 
 
 @pytest.fixture(scope="module")
-def whole(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An undisturbed run."""
     run = tmp_path_factory.mktemp("whole") / "run"
-    outcome = launch(config, run)
+    outcome = launch(run)
     assert outcome.returncode == 0, outcome.stderr
     assert "Warning" not in outcome.stderr
     return run
@@ -63,31 +66,29 @@ def test_two_processes_score_exactly_as_one(whole: Path) -> None:
     assert json.loads(stored)["multi"]["localisation"]
 
 
-def test_a_run_that_is_killed_ends_as_if_it_had_not_been(
-    config: Path, whole: Path, tmp_path: Path
-) -> None:
+def test_a_run_that_is_killed_ends_as_if_it_had_not_been(whole: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    one = launch(config, run, kill={"step": 2, "ranks": [1]})
+    one = launch(run, kill={"step": 2, "ranks": [1]})
     assert one.returncode != 0
     assert "Traceback" not in one.stderr
-    both = launch(config, run, "--resume", kill={"step": 6, "ranks": [0, 1]})
+    both = launch(run, resume=True, kill={"step": 6, "ranks": [0, 1]})
     assert both.returncode != 0
-    end = launch(config, run, "--resume")
+    end = launch(run, resume=True)
     assert end.returncode == 0, end.stderr
     assert differences(digest(run), digest(whole)) == []
 
 
-def test_the_gradient_is_that_of_one_process(config: Path, tmp_path: Path) -> None:
+def test_the_gradient_is_that_of_one_process(tmp_path: Path) -> None:
     same = ["encoder.freeze_norm=true", "aggregate.dropout=0", "aggregate.attention_dropout=0"]
     same += ["train.epochs=1", "train.warmup=0"]
-    words = [word for setting in same for word in ("--set", setting)]
-    two, one = tmp_path / "two.pt", tmp_path / "one.pt"
-    assert launch(config, tmp_path / "a", *words, gradient=str(two)).returncode == 0
-    words += ["--set", "train.devices=1"]
-    launch(config, tmp_path / "b", *words, gradient=str(one))
-    found, expected = (torch.load(path, weights_only=True) for path in (two, one))
-    torch.testing.assert_close(found["gradient"], expected["gradient"], rtol=1e-4, atol=1e-6)
-    assert found["mean"].tolist() == [0.5, 0.5]
+    found = []
+    for devices in (2, 1):
+        path = tmp_path / f"{devices}.pt"
+        launch(tmp_path / str(devices), *same, f"train.devices={devices}", gradient=str(path))
+        found.append(torch.load(path, weights_only=True))
+    two, one = found
+    torch.testing.assert_close(two["gradient"], one["gradient"], rtol=1e-4, atol=1e-6)
+    assert two["mean"].tolist() == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("world", [2, 3, 5])

@@ -28,7 +28,7 @@ from ips.errors import ConfigError, IPSError, Terminated, listed
 from ips.training.callbacks import Bar, EqualNorms, MetricsFile, StopOtherDevices
 from ips.training.checkpoint import CheckpointFiles
 from ips.training.folder import RunFolder
-from ips.training.processes import Processes, naming_lost_process
+from ips.training.processes import TIMEOUT, Processes, naming_lost_process
 from ips.training.saving import Saving
 
 _NOT_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementation")
@@ -226,6 +226,7 @@ def _trainer(
         find_unused_parameters=True,
         broadcast_buffers=False,  # EqualNorms does it, and other buffers are equal anyway
         process_group_backend="gloo" if strategy == "ddp-gloo" else None,
+        timeout=TIMEOUT,
     )
     return L.Trainer(
         accelerator="gpu" if torch.cuda.is_available() else "cpu",

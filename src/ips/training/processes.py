@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from typing import Any, TypeVar
 
@@ -23,6 +24,9 @@ from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from ips.config import Config
 from ips.errors import ConfigError, IPSError
 from ips.locks import started_together
+
+TIMEOUT = timedelta(hours=2)
+"""How long a process waits for the others; a step on gigapixel images can take many minutes."""
 
 _T = TypeVar("_T")
 
@@ -116,7 +120,11 @@ def gather(value: _T) -> list[_T]:
 @cache
 def _cpu_group(world: Any) -> Any:
     """A group that exchanges objects without a GPU."""
-    return world if dist.get_backend(world) == "gloo" else dist.new_group(backend="gloo")
+    return (
+        world
+        if dist.get_backend(world) == "gloo"
+        else dist.new_group(backend="gloo", timeout=TIMEOUT)
+    )
 
 
 @contextmanager

@@ -92,7 +92,8 @@ class Tally:
     def load(self, state: Mapping[str, Any]) -> None:
         """Continue from a state that was stored."""
         for name, values in state["lists"].items():
-            setattr(self, name, list(values.to(self._device)))
+            # The shares are never on a GPU.
+            setattr(self, name, list(values if name == "shares" else values.to(self._device)))
         self.answers = {name: t.to(self._device) for name, t in state["answers"].items()}
         for name, stored in state["metrics"].items():
             metric = self.metrics[name]
