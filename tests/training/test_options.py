@@ -136,8 +136,9 @@ def test_sampling_draws_rare_classes_more_often(tmp_path: Path) -> None:
     batches = Batches(resolve(config, data), data)
 
     def drawn(epoch: int) -> list[int]:
-        batches.trainer = type("Trainer", (), {"current_epoch": epoch})()
-        return list(batches.train_dataloader().sampler)
+        facts = {"current_epoch": epoch, "global_rank": 0, "world_size": 1}
+        batches.trainer = type("Trainer", (), facts)()
+        return [number for batch in batches.train_dataloader().batch_sampler for number in batch]
 
     assert drawn(0) == drawn(0) != drawn(1)
     labels = [int(row["grade"]) for row in data.labels["train"]]
