@@ -138,7 +138,8 @@ def test_sampling_draws_rare_classes_more_often(tmp_path: Path) -> None:
     def drawn(epoch: int) -> list[int]:
         facts = {"current_epoch": epoch, "global_rank": 0, "world_size": 1}
         batches.trainer = type("Trainer", (), facts)()
-        return [number for batch in batches.train_dataloader().batch_sampler for number in batch]
+        order: Any = batches.train_dataloader().batch_sampler
+        return [number for batch in order for number in batch]
 
     assert drawn(0) == drawn(0) != drawn(1)
     labels = [int(row["grade"]) for row in data.labels["train"]]

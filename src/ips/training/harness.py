@@ -224,7 +224,6 @@ def _trainer(
     ddp = DDPStrategy(
         # Methods may leave parameters out of a step.
         find_unused_parameters=True,
-        broadcast_buffers=False,  # EqualNorms does it, and other buffers are equal anyway
         process_group_backend="gloo" if strategy == "ddp-gloo" else None,
         timeout=TIMEOUT,
     )
@@ -405,8 +404,6 @@ def _session() -> Iterator[None]:
             warnings.simplefilter("ignore", PossibleUserWarning)
             # Lightning's own use of torch's tree utilities
             warnings.filterwarnings("ignore", message=".*LeafSpec.*")
-            # of PyTorch from 2.13 on; earlier versions have no other name for it
-            warnings.filterwarnings("ignore", message=".*broadcast_buffers. is deprecated")
             # There need not be validation images.
             warnings.filterwarnings("ignore", message="Total length of `list`")
             with naming_lost_process():
