@@ -102,7 +102,7 @@ def test_slides(tmp_path: Path) -> None:
     words = ["slides", "features", slide, "--out", features, "--patch-size", "32"]
     words += ["--encoder", "thin-resnet", "--weights", "none"]
     assert full_disk(1000, *words).startswith(f"{features / 'a.h5'}: ")
-    assert full_disk(10, *words).startswith(f"{features / 'a.claim'}: ")
+    assert full_disk(10, *words).startswith(f"{features / 'a.failed'}: ")
     assert not leftovers(features)
     assert Outcome(*words).code == 0
 

@@ -126,10 +126,10 @@ def test_full_screen(page: Page) -> None:
     button = page.get_by_role("button", name="Full screen")
     button.click()
     page.wait_for_function("() => document.fullscreenElement?.tagName === 'MAIN'")
-    assert button.get_attribute("aria-pressed") == "true"
+    sync_api.expect(button).to_have_attribute("aria-pressed", "true")
     page.keyboard.press("f")
     page.wait_for_function("() => !document.fullscreenElement")
-    assert button.get_attribute("aria-pressed") == "false"
+    sync_api.expect(button).to_have_attribute("aria-pressed", "false")
 
 
 def test_the_overview_shows_and_moves_the_visible_part(page: Page) -> None:

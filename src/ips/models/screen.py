@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,9 @@ from ips.models.outputs import Selected
 from ips.models.scoring import ScoreTable
 from ips.patches import PatchSource, prefetch
 from ips.selection import scores, shortlist
-from ips.statistics import Interval, mean
+
+if TYPE_CHECKING:  # it needs scipy, which a network in one's own code does without
+    from ips.statistics import Interval
 
 _SIDE = 32  # pixels of a coarse patch
 _BLOCK = 1024  # coarse patches at a time
@@ -106,14 +109,20 @@ class Screen(nn.Module):
         """An addition to the description of a selection; empty if all patches are scored."""
         if float(self.share) >= 1:
             return ""
-        recall = Interval(*self.recall.tolist())
-        return f", screened in predictions ({float(self.share):.0%} scored, recall {recall})"
+        return (
+            f", screened in predictions ({float(self.share):.0%} scored, recall {self._recall()})"
+        )
 
     def result(self, table: ScoreTable) -> Screened | None:
         """What to tell of a table; None if all its patches were scored."""
         if table.listed is None:
             return None
-        return Screened(table.listed.numpy().copy(), Interval(*self.recall.tolist()))
+        return Screened(table.listed.numpy().copy(), self._recall())
+
+    def _recall(self) -> Interval:
+        from ips.statistics import Interval
+
+        return Interval(*self.recall.tolist())
 
     def distil(self, sources: Sequence[PatchSource], chosen: Selected) -> Tensor:
         """The loss of the predicted logits of the selected and some other scored patches."""
@@ -145,6 +154,8 @@ class Screen(nn.Module):
                 that full scoring selects.
             keep: M.
         """
+        from ips.statistics import Interval, mean
+
         found = Interval(1.0, 1.0, 1.0)
         for share in (*_SHARES, 1.0):
             recalls = [_recall(estimate, kept, keep, share) for estimate, kept in images]

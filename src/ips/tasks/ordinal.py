@@ -16,12 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ips.statistics import Floats, Interval, quadratic_kappa, wilson
 from ips.tasks.classification import Classification
 from ips.tasks.task import Score
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
+
+    from ips.statistics import Floats, Interval
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class Ordinal(Classification):
 
     def metric(self) -> Metric:
         from ips.metrics import Collected
+        from ips.statistics import quadratic_kappa
 
         if self.metric_name == "auc":
             return super().metric()
@@ -95,6 +97,8 @@ class Ordinal(Classification):
 
 
 def _accuracy(predicted: Floats, labels: Floats) -> Interval:
+    from ips.statistics import wilson
+
     return wilson(int((predicted == labels).sum()), len(labels))
 
 
