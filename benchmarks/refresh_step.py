@@ -23,8 +23,9 @@ from torch import Tensor
 from ips.models import IPSNet, Selected
 from ips.nn import CrossAttentionTransformer, Head, build_encoder
 from ips.patches import ImagePatches, PatchSource, open_patches
+from ips.training.audit import AUDITED
 from ips.training.batches import Batch
-from ips.training.refresh import AUDITED, CachedScores
+from ips.training.refresh import CachedScores
 from ips.training.score_store import ScoreStore
 
 Choose = Callable[[IPSNet, Batch], Selected]

@@ -22,8 +22,9 @@ from ips.models import LOADS, ScoreTable, Selected, SelectingNet
 from ips.patches import MemoryPatches
 from ips.selection import Selection
 from ips.training import build_data, build_model, resolve, train
+from ips.training.audit import scored_again
 from ips.training.batches import Batch
-from ips.training.refresh import CachedScores, scored_again
+from ips.training.refresh import CachedScores
 from ips.training.score_store import ScoreStore
 from tests.training.own_images import features, photographs
 from tests.training.test_options import config_of
@@ -291,13 +292,10 @@ def test_a_training_teaches_a_screen_that_predictions_use_and_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin_at_once(monkeypatch)
-    plain = train(short(), tmp_path / "plain", console=CONSOLE)
     text = io.StringIO()
     config = short("select.screen=true", "select.recall=0.05")
-    net = train(config, tmp_path / "run", console=Console(file=text, width=300)).net
+    train(config, tmp_path / "run", console=Console(file=text, width=300))
     assert "screen: predictions score at least 1% of the patches, recall " in text.getvalue()
-    for name, weight in plain.net.encoder.state_dict().items():  # the model learns the same
-        assert torch.equal(weight, net.encoder.state_dict()[name])
     predictor = ips.load(tmp_path / "run")
     assert "screened in predictions (1% scored" in predictor.net.describe()["selected patches"]
     source = build_data(config).test[0][0]
@@ -312,6 +310,57 @@ def test_a_training_teaches_a_screen_that_predictions_use_and_name(
     assert (
         0 <= values["recall"]["low"] <= values["recall"]["value"] <= values["recall"]["high"] <= 1
     )
+
+
+def test_the_gradient_of_a_screen_stays_in_it(tmp_path: Path) -> None:
+    found = []
+    for screen in ("false", "true"):
+        config = short(f"select.screen={screen}", "train.epochs=2", "train.clip=0.1")
+        found.append(train(config, tmp_path / screen, console=CONSOLE).net.encoder.state_dict())
+    assert all(torch.equal(weight, found[1][name]) for name, weight in found[0].items())
+
+
+@pytest.mark.parametrize("fresh", ["false", "true"])
+def test_a_screen_chooses_the_patches_that_a_training_scores_once_it_finds_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: str
+) -> None:
+    begin_at_once(monkeypatch)
+    config = short("select.screen=true", "select.recall=0.05", f"data.fresh={fresh}")
+    whole = train(config, tmp_path / "whole", console=CONSOLE)
+    shares = [float(row["scored"]) for row in metrics(tmp_path / "whole")]
+    assert shares[:2] == [1, 1]  # before it begins, and before the first audit
+    assert min(shares[2:-1]) < 1
+    assert shares[-1] == 1
+    run = tmp_path / "cut"
+    interrupt(monkeypatch, lambda: train(config, run, console=CONSOLE), step=3 * STEPS + 1)
+    cut = train(config, run, resume=True, console=CONSOLE)
+    assert torch.equal(weights(whole.net), weights(cut.net))
+
+
+def test_a_screen_that_overlooks_patches_is_not_used_in_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin_at_once(monkeypatch)
+    blind = lambda self, source: torch.zeros(len(source), self.head.out_features)  # noqa: E731
+    monkeypatch.setattr("ips.models.screen.Screen.estimate", blind)
+    text = io.StringIO()
+    config = short("select.screen=true")
+    train(config, tmp_path, console=Console(file=text, width=300))
+    assert "is below 0.95: the next epoch scores all patches" in text.getvalue()
+    assert [float(row["scored"]) for row in metrics(tmp_path)][:3] == [1, 1, 1]
+
+
+def test_fresh_images_have_a_screen_instead_of_old_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin_at_once(monkeypatch)
+    text = io.StringIO()
+    settings = ("select.screen=true", "select.refresh=0.1", "data.fresh=true", "select.recall=0.05")
+    train(short(*settings), tmp_path, console=Console(file=text, width=300))
+    assert "select.refresh=0.1 has no effect, and patches are chosen by select.screen" in (
+        text.getvalue()
+    )
+    assert min(float(row["scored"]) for row in metrics(tmp_path)) < 1
 
 
 @pytest.mark.parametrize("method", ["rps", "cnn"])

@@ -18,9 +18,9 @@ from ips.config import Config
 from ips.models import Net
 from ips.nn.embedding import blank
 from ips.patches import MemoryPatches, PatchSource
+from ips.training.audit import scored_again
 from ips.training.data import Data, open_source
 from ips.training.model import build_model, resolve
-from ips.training.refresh import scored_again
 
 _SAMPLE = 128  # patches of the measurement
 _LEARNT = 8

@@ -102,8 +102,8 @@ class SelectConfig(Section):
     )
     screen: bool = key(
         False,
-        "Train a small network along that predicts scores from a coarse view, so that predictions "
-        "score only the most promising patches, if it finds enough of them (recall)",
+        "Train a small network along that predicts scores from a coarse view, so that training and "
+        "predictions score only the most promising patches, if it finds enough of them (recall)",
     )
     skip_blank: bool = key(False, "Skip patches of a single colour; not for dps and cnn")
     compile: bool = key(False, "Compile the selection pass, which is faster on a GPU")

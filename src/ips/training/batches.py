@@ -34,8 +34,8 @@ class Batch(NamedTuple):
     counted: bool = True
 
 
-class Cache(Protocol):
-    """What batches need to know of cached scores, see `ips.training.refresh.CachedScores`."""
+class Shortlists(Protocol):
+    """What batches need to know of shortlists, see `ips.training.audit.AuditedSelection`."""
 
     def is_partial(self, epoch: int) -> bool: ...
 
@@ -50,12 +50,12 @@ class Batches(BaseBatches):
     A device gets its share of each training batch, see `share`, and whole batches otherwise.
 
     Args:
-        cache: tells which epochs need only some patches; None for none.
+        shortlists: tells which epochs need only some patches; None for none.
     """
 
-    def __init__(self, config: Config, data: Data, *, cache: Cache | None = None) -> None:
+    def __init__(self, config: Config, data: Data, *, shortlists: Shortlists | None = None) -> None:
         super().__init__()
-        self.config, self.data, self._cache = config, data, cache
+        self.config, self.data, self._shortlists = config, data, shortlists
 
     def train_dataloader(self) -> DataLoader[Any]:
         """The batches of the trainer's current epoch; Lightning calls this in every epoch."""
@@ -68,7 +68,7 @@ class Batches(BaseBatches):
             order = torch.multinomial(chances, len(data), replacement=True, generator=generator)
         else:
             order = torch.randperm(len(data), generator=generator)
-        partial = self._cache is not None and self._cache.is_partial(epoch)
+        partial = self._shortlists is not None and self._shortlists.is_partial(epoch)
         batches = _split(order.tolist(), self.config.train.batch)
         rank, world = self.trainer.global_rank, self.trainer.world_size
         shares = [share(batch, rank, world) for batch in batches]

@@ -19,12 +19,12 @@ from ips.nn import PatchLead
 from ips.predictions import PredictionCollector
 from ips.selection import Selection
 from ips.tasks import build_tasks
+from ips.training.audit import AuditedSelection
 from ips.training.batches import Batch
 from ips.training.harness import BaseLearner
 from ips.training.joining import Part, all_parts, whole_batch
 from ips.training.localiser import Localiser
 from ips.training.losses import mean_loss, task_shares, total_loss
-from ips.training.refresh import CachedScores
 from ips.training.tally import Tally
 
 #: Receives the names of the images of a batch, the output of the model and the patches selected.
@@ -63,7 +63,7 @@ class Learner(BaseLearner):
         localiser: compares the attention to test images with their objects.
         weights: weights of the classes in the loss by task; None for equal ones.
         lead: classifiers of single patches that lead the start; None for a start by attention.
-        cache: scores of earlier epochs, to score only some patches; None to score all.
+        shortlists: chooses the patches that are scored once training has begun; None for all.
 
     Attributes:
         settled: whether the training has begun, so that attention chooses the patches.
@@ -80,13 +80,13 @@ class Learner(BaseLearner):
         localiser: Localiser | None = None,
         weights: Mapping[str, Tensor] | None = None,
         lead: PatchLead | None = None,
-        cache: CachedScores | None = None,
+        shortlists: AuditedSelection | None = None,
     ) -> None:
         hint = f"lower train.lr={config.train.lr}, or look for broken images or labels"
         super().__init__(seed=config.train.seed, hint=hint)
         self.net, self.config, self.observer, self.weights = net, config, observer, weights
         self.localiser = localiser
-        self.lead, self.cache, self.settled = lead, cache, False
+        self.lead, self.shortlists, self.settled = lead, shortlists, False
         self.first_step, self.lr_factor = 0, 1.0
         self.tasks = build_tasks(config.tasks)
         self.tally = Tally(self.tasks, self.device)  # of the training epoch, or of the test
@@ -102,13 +102,13 @@ class Learner(BaseLearner):
 
     def epoch_state(self) -> dict[str, Any]:
         validation = self.validation.state() if self.validation and self._validating else None
-        cache = self.cache.state() if self.cache is not None and self.settled else None
-        return {"train": self.tally.state(), "validation": validation, "cache": cache}
+        shortlists = self.shortlists.state() if self.shortlists and self.settled else None
+        return {"train": self.tally.state(), "validation": validation, "shortlists": shortlists}
 
     def load_epoch_state(self, state: dict[str, Any]) -> None:
         self.tally.load(state["train"])
-        if self.cache is not None and state["cache"] is not None:
-            self.cache.load(state["cache"])
+        if self.shortlists is not None and state["shortlists"] is not None:
+            self.shortlists.load(state["shortlists"])
         if state["validation"] is not None:
             self.validation = Tally(self.tasks, self.device)
             self.validation.load(state["validation"])
@@ -169,8 +169,8 @@ class Learner(BaseLearner):
     def _choose(self, net: SelectingNet, batch: Batch, seed: int) -> Selected:
         """Select M patches of each image."""
         load = self.config.select.load
-        if self.settled and self.cache is not None:
-            return self.cache.choose(net, batch, load=load, seed=seed)
+        if self.settled and self.shortlists is not None:
+            return self.shortlists.choose(net, batch, load=load, seed=seed)
         by = self.lead if self.lead_chooses else None
         return net.select_for_training(batch.sources, load=load, seed=seed, by=by)
 
@@ -200,8 +200,8 @@ class Learner(BaseLearner):
         self.net.load_state_dict(net.state_dict())
         if self.lead is not None:
             self.lead.reset()
-        if self.cache is not None:
-            self.cache.forget()
+        if self.shortlists is not None:
+            self.shortlists.forget()
 
     def on_validation_epoch_start(self) -> None:
         """Reset the metrics, unless a validation is resumed."""
@@ -242,8 +242,8 @@ class Learner(BaseLearner):
     def epoch_metrics(self) -> dict[str, float]:
         values = {"loss": self.tally.loss()}
         values |= {f"train_{task}": score for task, score in self.scores().items()}
-        if self.cache is not None:
-            values |= self.cache.metrics()
+        if self.shortlists is not None:
+            values |= self.shortlists.metrics()
         if self.validation is not None and self.validation.losses:
             values["loss_validation"] = self.validation_loss()
         return values | {f"validation_{k}": v for k, v in self.validation_scores().items()}

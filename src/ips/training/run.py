@@ -31,6 +31,7 @@ from ips.progress import progress_bar
 from ips.task_scores import TaskScores, task_scores
 from ips.tasks import Survival, build_tasks
 from ips.training import harness
+from ips.training.audit import Auditing
 from ips.training.balance import class_weights, lopsided_classes
 from ips.training.batches import Batches
 from ips.training.best import BestEpoch
@@ -44,8 +45,8 @@ from ips.training.localiser import Localiser
 from ips.training.model import build_lead, build_model, resolve
 from ips.training.module import BatchObserver, Learner
 from ips.training.processes import Processes
-from ips.training.refresh import Auditing, build_cache
 from ips.training.screening import calibrate_screen
+from ips.training.shortlists import build_shortlists
 from ips.training.split_file import check_test_images, record_split
 from ips.training.start import Starting
 
@@ -143,13 +144,15 @@ def train(
         best = _best_epoch(config, folder)
         say = partial(_say, progress)
         starting = Starting(config, folder, best=best, say=say)
-        cache = build_cache(net, config, data, folder.checkpoint.parent, say=say)
+        shortlists = build_shortlists(net, config, data, folder.checkpoint.parent, say=say)
         watchers = [_watcher(watch)] if watch and processes.is_first else []
         first = [*([best] if best else []), *watchers]
-        audit = [Auditing(cache, say)] if cache else []
+        audit = [Auditing(shortlists, say)] if shortlists else []
         trainer = harness.fit(
-            Learner(net, config, weights=weights, lead=build_lead(net, config), cache=cache),
-            Batches(config, _augmented(data, config), cache=cache),
+            Learner(
+                net, config, weights=weights, lead=build_lead(net, config), shortlists=shortlists
+            ),
+            Batches(config, _augmented(data, config), shortlists=shortlists),
             folder,
             settings=_flat_settings(config),
             progress=progress,
@@ -172,8 +175,8 @@ def train(
             say(sentence)
         if processes.is_first:
             save_model(net, config, folder.model, epoch=epoch)
-        if cache is not None:
-            cache.store.remove()
+        if shortlists is not None:
+            shortlists.close()
         if best is not None:
             _say(progress, _ending(config, epoch))
     return TrainedModel(net.eval(), config)

@@ -1,15 +1,52 @@
-"""Measure how many patches a trained screen has to pass on to the encoder."""
+"""A screen in training, and how many patches it has to pass on to the encoder in predictions."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 
 from ips.config import Config
 from ips.models import Net, SelectingNet
 from ips.nn import evaluating
+from ips.patches import PatchSource
+from ips.training.audit import AuditedSelection
 from ips.training.data import Data
+from ips.training.score_store import Scores
 
 _IMAGES = 64  # that are scored in full
+_SHARE = 0.02  # of the other patches, from which the screen learns what it overlooks
+
+
+class ScreenedScores(AuditedSelection):
+    """Selects among the best patches by the screen's estimate, also of images never seen.
+
+    Args:
+        images, keep, floor, epochs, seed: see `AuditedSelection`.
+    """
+
+    def __init__(self, *, images: int, keep: int, floor: float, epochs: int, seed: int) -> None:
+        super().__init__(
+            images=images,
+            keep=keep,
+            share=_SHARE,
+            floor=floor,
+            epochs=epochs,
+            seed=seed,
+            asked=True,  # the screen has yet to learn
+        )
+
+    def estimate(self, net: SelectingNet, source: PatchSource, number: int) -> Scores:
+        numbers = torch.from_numpy(source.numbers)  # (N,)
+        found = Scores.unknown(numbers, net.channels)
+        if not self.partial and number not in self.audited:  # it is scored in full anyway
+            return found
+        assert net.screen is not None
+        logits = net.screen.estimate(source)
+        return replace(found, logits=logits, epochs=torch.ones_like(found.epochs))
+
+    def learn(self, number: int, scores: Scores) -> None:
+        """Nothing: the screen learns from the gradient, see `Screen.distil`."""
 
 
 def calibrate_screen(net: Net, config: Config, data: Data) -> str | None:
