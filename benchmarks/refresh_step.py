@@ -14,13 +14,14 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ips.models import IPSNet, Selected
+from ips.models import IPSNet, Load, Selected
 from ips.nn import CrossAttentionTransformer, Head, build_encoder
 from ips.patches import ImagePatches, PatchSource, open_patches
 from ips.training.audit import AUDITED
@@ -60,6 +61,69 @@ def step(net: IPSNet, optimizer: torch.optim.Optimizer, batch: Batch, choose: Ch
     return torch.tensor([time.perf_counter() - wall, time.process_time() - busy])
 
 
+@dataclass(frozen=True)
+class Measured:
+    """Medians of seconds by clock and by processor, ``(arm, clock)``, and ratios of single steps.
+
+    Attributes:
+        patches: N.
+        scored: share of the patches that were scored again.
+        seconds: all patches, then some; by the clock, then by the processor.
+        ratios: by the processor, of each step.
+    """
+
+    patches: int
+    scored: float
+    seconds: list[list[float]]
+    ratios: list[float]
+
+
+def measure(
+    width: int, height: int, *, keep: int, share: float, batch: int, steps: int, load: Load
+) -> Measured:
+    """Take turns with a step that scores all patches and one that scores some again."""
+    batches = []
+    for first in range(0, batch * steps, batch):
+        numbers = list(range(first, first + batch))
+        sources = [draw(width, height, seed=i) for i in numbers]
+        batches.append(Batch(sources, {"sign": torch.arange(batch) % 4}, numbers))
+    with tempfile.TemporaryDirectory() as folder:
+        (full, full_optimizer), (part, part_optimizer) = build(keep), build(keep)
+        # As in a large data set, of which 3 % are audited: their cost is added by the caller.
+        images = max(batch * steps, 1000)
+        store = ScoreStore(Path(folder), images=images, channels=part.channels)
+        cache = CachedScores(store, keep=keep, share=share, floor=0.95, epochs=10, seed=0)
+
+        def all_patches(net: IPSNet, batch: Batch) -> Selected:
+            return net.select_for_training(batch.sources, load=load, seed=0)
+
+        def some_patches(net: IPSNet, batch: Batch) -> Selected:
+            return cache.choose(net, batch, load=load, seed=0)
+
+        cache.begin(0)
+        for one_batch in batches:
+            some_patches(part, one_batch)
+        cache.finish()
+        cache.begin(1)
+        seconds = []
+        for number, one_batch in enumerate(batches):
+            one = step(full, full_optimizer, one_batch, all_patches)
+            other = step(part, part_optimizer, one_batch, some_patches)
+            seconds.append(torch.stack([one, other]))
+            print(f"step {number + 1}: {one[0]:.2f} s with all, {other[0]:.2f} s with some")
+    return Measured(
+        patches=len(batches[0].sources[0]),
+        scored=cache.metrics()["scored"],
+        seconds=torch.stack(seconds).median(dim=0).values.tolist(),
+        ratios=[float(one[1] / other[1]) for one, other in seconds],
+    )
+
+
+def with_audit(one: float, other: float) -> float:
+    """Seconds of a mean step, of which some score all patches for the audit."""
+    return (1 - AUDITED) * other + AUDITED * one
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--width", type=int, default=1600)
@@ -69,49 +133,17 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--steps", type=int, default=20)
     options = parser.parse_args()
-    size, count = options.batch, options.batch * options.steps
-    batches = []
-    for first in range(0, count, size):
-        numbers = list(range(first, first + size))
-        sources = [draw(options.width, options.height, seed=i) for i in numbers]
-        batches.append(Batch(sources, {"sign": torch.arange(size) % 4}, numbers))
-    N = len(batches[0].sources[0])
-    with tempfile.TemporaryDirectory() as folder:
-        (full, full_optimizer), (part, part_optimizer) = build(options.keep), build(options.keep)
-        # As in a large data set, of which 3 % are audited: their cost is added below.
-        store = ScoreStore(Path(folder), images=max(count, 1000), channels=part.channels)
-        cache = CachedScores(
-            store, keep=options.keep, share=options.share, floor=0.95, epochs=10, seed=0
-        )
-
-        def all_patches(net: IPSNet, batch: Batch) -> Selected:
-            return net.select_for_training(batch.sources, load="eager", seed=0)
-
-        def some_patches(net: IPSNet, batch: Batch) -> Selected:
-            return cache.choose(net, batch, load="eager", seed=0)
-
-        cache.begin(0)
-        for batch in batches:
-            some_patches(part, batch)
-        cache.finish()
-        cache.begin(1)
-        seconds = []
-        for number, batch in enumerate(batches):
-            one = step(full, full_optimizer, batch, all_patches)
-            other = step(part, part_optimizer, batch, some_patches)
-            seconds.append(torch.stack([one, other]))
-            print(f"step {number + 1}: {one[0]:.2f} s with all, {other[0]:.2f} s with some")
-    medians = torch.stack(seconds).median(dim=0).values  # (arm, clock)
+    found = measure(**vars(options), load="eager")
     print(
-        f"N = {N}, M = {options.keep}: {cache.metrics()['scored']:.1%} of the patches scored again"
+        f"N = {found.patches}, M = {options.keep}: {found.scored:.1%} of the patches scored again"
     )
-    for name, (one, other) in zip(("clock", "processor"), medians.T.tolist(), strict=True):
-        whole = (1 - AUDITED) * other + AUDITED * one
+    for name, (one, other) in zip(("clock", "processor"), np.transpose(found.seconds), strict=True):
         print(
             f"{name}: {one:.2f} s with all, {other:.2f} s with some: {one / other:.1f} times "
-            f"faster, {one / whole:.1f} times with the audit of {AUDITED:.0%} of the images"
+            f"faster, {one / with_audit(one, other):.1f} times with the audit of {AUDITED:.0%} of "
+            "the images"
         )
-    ratios = [float(one[1] / other[1]) for one, other in seconds]
+    ratios = found.ratios
     print(
         f"ratios of single steps: {min(ratios):.1f} to {max(ratios):.1f}, median "
         f"{statistics.median(ratios):.1f}"
