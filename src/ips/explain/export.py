@@ -117,18 +117,20 @@ def write_patches(path: Path, explanation: Explanation) -> None:
     Columns: ``index``; of a bag of several images or magnifications ``image``, ``magnification``
     and ``patch``, the number of the patch in its GeoJSON; ``x``, ``y`` and ``extent`` in
     full-resolution pixels of the whole image; ``attention``, the mean over tasks, and
-    ``attention_TASK``; ``selected``, 1 for a selected patch; ``probability_CLASS`` of the selected
-    patches, if the model has a patch-level head.
+    ``attention_TASK``; ``scored`` if a screen left out patches, 0 for these; ``selected``, 1 for a
+    selected patch; ``probability_CLASS`` of the selected patches, if the model has a patch-level
+    head.
     """
     source, attention = explanation.source, explanation.all_attention
     scores, classes = explanation.patch_scores, explanation.patch_classes or ()
     parts = source.parts
-    several = len(parts) > 1
+    several, seen = len(parts) > 1, explanation.seen
     header = [
         "index",
         *(("image", "magnification", "patch") if several else ()),
         *("x", "y", "extent", "attention"),
         *(f"attention_{task}" for task in attention),
+        *(() if seen is None else ("scored",)),
         "selected",
         *(f"probability_{name}" for name in classes),
     ]
@@ -147,7 +149,8 @@ def write_patches(path: Path, explanation: Explanation) -> None:
                 probabilities = [f"{p:.6g}" for p in scores[k].tolist()]
             values = [f"{float(column[index]):.9g}" for column in columns]
             row = [index, *(place if several else []), x, y, extent, *values]
-            writer.writerow([*row, int(k is not None), *probabilities])
+            scored = [] if seen is None else [int(seen[index])]
+            writer.writerow([*row, *scored, int(k is not None), *probabilities])
 
 
 def omissions(explanation: Explanation, *, crop: bool = True) -> list[str]:
