@@ -25,9 +25,9 @@ from fuzz.text import edit_yaml
 TOP = Path(__file__).parents[1]
 
 
-def test_a_small_part_of_every_family_and_all_stored_files(tmp_path: Path) -> None:
-    """In a process of its own, because it forks."""
-    command = [sys.executable, "-m", "fuzz", "--count", "4", "--stored", "--no-store"]
+def test_a_file_of_every_family_and_all_stored_files(tmp_path: Path) -> None:
+    """In a process of its own, because it forks; `make fuzz` reads many more."""
+    command = [sys.executable, "-m", "fuzz", "--count", "1", "--stored", "--no-store"]
     path = os.pathsep.join([str(TOP / "src"), str(TOP), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [*command, "--out", str(tmp_path)],
@@ -39,7 +39,7 @@ def test_a_small_part_of_every_family_and_all_stored_files(tmp_path: Path) -> No
     report = json.loads((tmp_path / "report.json").read_text())
     assert done.returncode == 0, report["faults"]
     assert len(report["families"]) > 40
-    assert all(sum(counts.values()) >= 4 for counts in report["families"].values())
+    assert all(sum(counts.values()) >= 1 for counts in report["families"].values())
     assert "| all |" in (tmp_path / "report.md").read_text()
 
 
