@@ -202,5 +202,5 @@ def test_a_benchmark_returns_a_report() -> None:
     report = api.bench_read(rounds=1, quick=True, log=lines.append)
     assert len(report.rows) > 0
     assert lines
-    with pytest.raises(ConfigError, match="expected cpu or cuda"):
+    with pytest.raises(ConfigError, match="expected one of auto, cpu, cuda, mps"):
         api.bench_step(device="tpu")

@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from ips._version import __version__
+from ips.errors import ConfigError
 
 DISTRIBUTION = "iterative-patch-selection"
 
@@ -98,6 +99,8 @@ def _devices() -> Iterator[Finding]:
     """Processors and graphics processors that torch can use."""
     import torch
 
+    from ips.devices import VARIABLE, pick_device
+
     threads = torch.get_num_threads()
     yield Finding("devices", "CPU", f"{os.cpu_count()} cores, {threads} threads of torch")
     for number in range(torch.cuda.device_count()):
@@ -110,6 +113,10 @@ def _devices() -> Iterator[Finding]:
         yield Finding("devices", "cuda", value, remedy)
     if torch.backends.mps.is_available():
         yield Finding("devices", "mps", "GPU of an Apple processor")
+    try:
+        yield Finding("devices", "in use", str(pick_device()))
+    except ConfigError as error:
+        yield Finding("devices", "in use", str(error), f"set {VARIABLE}=auto, or leave it out")
 
 
 def _readers() -> Iterator[Finding]:

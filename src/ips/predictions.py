@@ -194,7 +194,7 @@ class PredictionCollector:
         for name, task in self._tasks.items():
             p = task.activation(logits[name].detach().float()).cpu()
             self._probabilities[name].append(task.class_probabilities(p.double()))
-            self._labels[name].append(task.targets(labels[name]).cpu())
+            self._labels[name].append(task.targets(labels[name].cpu()))
             self._known[name].append(task.known(labels[name]).cpu())
 
     def predictions(self) -> TestPredictions:

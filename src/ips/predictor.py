@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ips.config import Config
 from ips.config_io import parse_config
+from ips.devices import pick_device
 from ips.errors import ConfigError, RunError
 from ips.explain import Explanation
 from ips.explain.average import average_explanations, join_explanations
@@ -63,8 +63,7 @@ class Predictor:
         run: Path | None = None,
         model_fingerprint: str | None = None,
     ) -> None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.net, self.config = net.to(device).eval(), config
+        self.net, self.config = net.to(pick_device()).eval(), config
         self.tasks = build_tasks(config.tasks)
         channels = config.patches.channels or channels_of(config.encoder.inputs or 0)
         self._patches = config.patches.model_copy(update={"channels": channels})
@@ -284,7 +283,7 @@ class Predictor:
         spec = self.tasks[task]
         if not spec.has_probabilities:
             return {}
-        values = spec.class_probabilities(probabilities.double()).tolist()
+        values = spec.class_probabilities(probabilities.cpu().double()).tolist()
         return dict(zip(spec.class_names, values, strict=True))
 
     def title(self, prediction: Prediction, labels: Mapping[str, Tensor] | None = None) -> str:

@@ -18,7 +18,6 @@ from ips.cli import app
 from ips.nn import thin_resnet
 from ips.patches import open_features
 from ips.slides.coords import Resolution, slide_patches
-from ips.slides.features import default_device
 from ips.slides.foundation import build_preset
 from ips.slides.presets import PRESETS
 from tests.nn import fake_timm
@@ -151,16 +150,6 @@ def test_weights_say_what_they_are_of(slides: Path, tmp_path: Path) -> None:
 def test_mistakes(slides: Path, tmp_path: Path, words: list[str], said: str) -> None:
     assert said in refused("slides", "features", slides, "--out", tmp_path / "out", *words)
     assert not (tmp_path / "out").exists()
-
-
-def test_processes_take_turns_with_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.delenv("LOCAL_RANK", raising=False)
-    assert default_device() == torch.device("cuda:0")
-    for rank, device in (("1", "cuda:1"), ("3", "cuda:1"), ("2", "cuda:0")):
-        monkeypatch.setenv("LOCAL_RANK", rank)
-        assert default_device() == torch.device(device)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ips.config import Config
+from ips.devices import pick_device, synchronize
 from ips.models import Net
 from ips.nn.embedding import blank
 from ips.patches import MemoryPatches, PatchSource
@@ -88,7 +89,7 @@ def measure(config: Config, path: Path) -> Cost:
 
 
 def _measure(config: Config, source: PatchSource) -> Cost:
-    net = build_model(config).to("cuda" if torch.cuda.is_available() else "cpu")
+    net = build_model(config).to(pick_device())
     count = min(len(source), _SAMPLE)
     some = torch.linspace(0, len(source) - 1, count).long()
     start = perf_counter()
@@ -158,8 +159,8 @@ def _seconds(run: Callable[[], object]) -> float:
     """The time of a computation; that of the processor, if other programs use it, too."""
     start, busy = perf_counter(), process_time()
     run()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+    if (device := pick_device()).type != "cpu":
+        synchronize(device)
         return perf_counter() - start  # the processor waits
     return min(perf_counter() - start, process_time() - busy)
 

@@ -13,7 +13,8 @@ from ips.bench.comparison import compare_arms, compare_select_step, table_rows
 from ips.bench.features import compare_on_features
 from ips.bench.figures import ratio_bars
 from ips.bench.report import Report, report_name
-from ips.bench.timing import Log, ignore, pick_device
+from ips.bench.timing import Log, ignore
+from ips.devices import pick_device
 
 CASES = ("megapixel-mnist", "dense", "features")
 
@@ -33,7 +34,7 @@ def bench_selection(
         cases: names from ``CASES``.
         rounds: number of timed runs of every arm.
         batch: number of images, 16 by default as in the paper. The case ``features`` has one bag.
-        device: ``cpu`` or ``cuda``; the GPU by default, if there is one.
+        device: ``cpu``, ``cuda`` or ``mps``; by default see `ips.devices.pick_device`.
         quick: use tiny images and models, to test the benchmark itself; the times mean nothing.
         log: callback that receives a line of text after every run.
     """

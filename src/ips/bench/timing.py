@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from ips.errors import ConfigError
+from ips.devices import synchronize
 
 Result = TypeVar("Result")
 Log = Callable[[str], None]
@@ -20,19 +20,8 @@ def ignore(message: str) -> None:
     """Discard a message: the default of ``log``."""
 
 
-def pick_device(device: torch.device | str | None) -> torch.device:
-    """The given device; by default the GPU, if there is one."""
-    if isinstance(device, torch.device):
-        return device
-    if device not in (None, "cpu", "cuda"):
-        raise ConfigError(f"--device {device}: expected cpu or cuda")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("--device cuda: no GPU is available, use cpu")
-    return torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-
-
 class Clock:
-    """Measures laps: wall time on a CPU, CUDA events on a GPU."""
+    """Measures laps: CUDA events on an NVIDIA GPU, otherwise wall time."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -43,11 +32,12 @@ class Clock:
         last, self._last = self._last, self._now()
         if self._device.type != "cuda":
             return float(self._last - last)
-        torch.cuda.synchronize(self._device)
+        synchronize(self._device)
         return float(last.elapsed_time(self._last)) / 1000
 
     def _now(self) -> Any:
         if self._device.type != "cuda":
+            synchronize(self._device)
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
         event.record()

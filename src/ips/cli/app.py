@@ -136,6 +136,8 @@ def main() -> None:
     """Entry point; ``--debug`` is accepted anywhere on the command line."""
     # PyTorch's C++ warnings are for developers, such as one about find_unused_parameters.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    # Operations that Apple's GPU lacks run on the CPU.
+    os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     args = sys.argv[1:]
     if "--debug" in args:
         args = ["--debug", *(arg for arg in args if arg != "--debug")]

@@ -11,6 +11,7 @@ from typer import Option
 
 from ips import api
 from ips.cli.app import app, print_message, print_table
+from ips.cli.options import Device
 from ips.errors import ConfigError
 from ips.locks import lock_folder
 
@@ -27,7 +28,6 @@ Quick = Annotated[
     bool, Option("--quick", help="Use tiny sizes to test the benchmark; ignore the numbers then")
 ]
 Rounds = Annotated[int, Option(min=1, help="Number of timed runs")]
-Device = Annotated[str | None, Option(help="Device, cpu or cuda; the GPU by default, if available")]
 _OUT = Path("runs/bench")
 
 
@@ -48,14 +48,14 @@ def selection(
         list[Case] | None, Option(help="Case to measure; repeatable, all by default")
     ] = None,
     batch: Annotated[int | None, Option(min=1, help="Number of images; 16 by default")] = None,
-    device: Device = None,
+    device: Device = "auto",
 ) -> None:
     """Measure the selection step: speed, and whether it selects the same patches."""
     from ips.bench.speed import CASES
 
     with lock_folder(out, option="--out"):
         report = api.bench_selection(
-            case or CASES, rounds=rounds, batch=batch, device=device, quick=quick, log=print_message
+            case or CASES, rounds=rounds, batch=batch, quick=quick, log=print_message
         )
         _save(report, out)
 
@@ -66,13 +66,11 @@ def step(
     quick: Quick = False,
     rounds: Rounds = 3,
     batch: Annotated[int, Option(min=1, help="Number of images in a step")] = 16,
-    device: Device = None,
+    device: Device = "auto",
 ) -> None:
     """Measure a whole training step on megapixel MNIST."""
     with lock_folder(out, option="--out"):
-        report = api.bench_step(
-            rounds=rounds, batch=batch, device=device, quick=quick, log=print_message
-        )
+        report = api.bench_step(rounds=rounds, batch=batch, quick=quick, log=print_message)
         _save(report, out)
 
 

@@ -10,7 +10,7 @@ from typer import Argument, BadParameter, Option
 from ips import api
 from ips.cli.allocator import keep_freed_memory
 from ips.cli.app import app, err, fail, hints, print_message, print_table
-from ips.cli.options import Scale, Settings
+from ips.cli.options import Device, Scale, Settings
 
 
 @app.command()
@@ -53,6 +53,7 @@ def experiment(
         Path | None,
         Option(metavar="DIR", help="Output folder; runs/experiments/NAME-SCALE by default"),
     ] = None,
+    device: Device = "auto",
 ) -> None:
     """Reproduce a table or figure of the paper.
 

@@ -7,6 +7,15 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
+from ips.devices import VARIABLE, DeviceName, use
+
+
+def _use_device(name: str) -> str:
+    """Use the device in the whole process, so that commands need not pass it on."""
+    use(name)
+    return name
+
+
 Scale = Literal["laptop", "paper"]
 
 Recipe = Annotated[
@@ -91,6 +100,14 @@ Annotations = Annotated[
         metavar="PATH",
         help="GeoJSON or ASAP XML annotations: a file, or a folder of files named like the "
         "images; by default those beside the images",
+    ),
+]
+Device = Annotated[
+    DeviceName,
+    Option(
+        envvar=VARIABLE,
+        callback=_use_device,
+        help="Device; auto is the first of cuda, mps (Apple's GPU) and cpu that there is",
     ),
 ]
 PlacementSeed = Annotated[int, Option(help="Random seed of object placement")]

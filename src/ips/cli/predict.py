@@ -15,6 +15,7 @@ from ips import api
 from ips.cli.app import app, err, hints, print_message, print_table
 from ips.cli.options import (
     Annotations,
+    Device,
     FeatureLevel,
     FeatureMpp,
     FeaturePatchSize,
@@ -47,6 +48,7 @@ def predict(
         Path | None,
         Option(metavar="DIR", help="Output folder for a figure of the attention in each image"),
     ] = None,
+    device: Device = "auto",
 ) -> None:
     """Predict the classes of images, and show the position of the most important patch.
 
@@ -122,6 +124,7 @@ def explain(
     level: FeatureLevel = None,
     mpp: FeatureMpp = None,
     annotations: Annotations = None,
+    device: Device = "auto",
 ) -> None:
     """Write the attention of every patch as figures, CSV, GeoJSON and TIFF.
 
@@ -227,6 +230,7 @@ def view(
     mpp: FeatureMpp = None,
     port: Annotated[int, Option(min=0, max=65535, help="Port of the page; 0 picks a free one")] = 0,
     browser: Annotated[bool, Option(help="Open the page in a browser")] = True,
+    device: Device = "auto",
 ) -> None:
     """Explore images in the browser, with predictions and attention of a trained model.
 

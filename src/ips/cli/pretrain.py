@@ -11,7 +11,16 @@ from typer import Argument, Option
 from ips import api
 from ips.cli.allocator import keep_freed_memory
 from ips.cli.app import app, err, hints, print_message
-from ips.cli.options import Coords, Level, Magnification, Mpp, Resume, SkipErrors, TrainPatchSize
+from ips.cli.options import (
+    Coords,
+    Device,
+    Level,
+    Magnification,
+    Mpp,
+    Resume,
+    SkipErrors,
+    TrainPatchSize,
+)
 
 
 @app.command()
@@ -102,6 +111,7 @@ def pretrain(
     ] = 0,
     skip_errors: SkipErrors = False,
     resume: Resume = False,
+    device: Device = "auto",
 ) -> None:
     """Train an encoder on patches without labels (BYOL), and draw nearest neighbours.
 

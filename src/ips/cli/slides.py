@@ -191,6 +191,7 @@ def features(
     ray: options.Ray = None,
     workers: options.Workers = None,
     readers: options.Readers = None,
+    device: options.Device = "auto",
 ) -> None:
     """Encode the patches of slides, and store the features, one HDF5 file per slide.
 

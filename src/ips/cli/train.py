@@ -11,7 +11,7 @@ from typer import Option
 from ips import api
 from ips.cli.allocator import keep_freed_memory
 from ips.cli.app import app, err, fail, hints, print_message, print_table
-from ips.cli.options import Recipe, Resume, RunFolder, Scale, Settings
+from ips.cli.options import Device, Recipe, Resume, RunFolder, Scale, Settings
 from ips.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def train(
     repeats: Annotated[
         int, Option(min=1, help="Repeat the cross-validation this many times, with new folds")
     ] = 1,
+    device: Device = "auto",
 ) -> None:
     """Train a model, evaluate it on held-out images, and draw its attention maps."""
     if repeats > 1 and folds is None:
@@ -90,6 +91,7 @@ def evaluate(
             help="Number of GPUs, or of CPU processes without a GPU, for the run's own test images",
         ),
     ] = 1,
+    device: Device = "auto",
 ) -> None:
     """Score a trained model on its held-out images, or on those of another table.
 

@@ -27,6 +27,7 @@ from ips.bench.peak import peak_memory, run_in_new_process
 from ips.bench.timing import Clock
 from ips.config import Config, MegapixelMNISTConfig, RoadSignsConfig, TrafficSignsConfig
 from ips.config_io import parse_config
+from ips.devices import pick_device
 from ips.errors import ConfigError
 from ips.models import Net
 from ips.patches import MemoryPatches, PatchSource, in_memory
@@ -76,7 +77,7 @@ def measure_here(values: dict[str, Any], steps: Steps) -> Cost:
         )
     config = resolve(config, data)
     torch.manual_seed(config.train.seed)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = pick_device()
     net = build_model(config).to(device).train()
     if config.encoder.freeze_norm:
         freeze_norms(net.encoder)

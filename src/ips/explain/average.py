@@ -32,7 +32,7 @@ def average_explanations(explanations: Sequence[Explanation]) -> Explanation:
         """Mean over the models of values per selected patch, 0 where a model has none."""
         total = torch.zeros(len(indices), *values[0].shape[1:], dtype=torch.float64)
         for place, value in zip(places, values, strict=True):
-            total.index_add_(0, place, value.detach().double().cpu())
+            total.index_add_(0, place, value.detach().cpu().double())
         return total / len(explanations)
 
     attention = spread([e.attention for e in explanations])

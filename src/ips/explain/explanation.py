@@ -95,7 +95,7 @@ class Explanation(Prediction):
         """``(K, C)`` class probabilities of selected patches; None without a patch-level head."""
         if self.patch_probabilities is None:
             return None
-        scores: Floats = self.patch_probabilities.detach().double().cpu().numpy()
+        scores: Floats = self.patch_probabilities.detach().cpu().double().numpy()
         return scores
 
     @property

@@ -28,7 +28,7 @@ def attention_from_prediction(prediction: Prediction) -> Attention:
     attention: Attention = {}
     for task, values in prediction.task_attention.items():
         attention[task] = np.zeros(prediction.patches)
-        attention[task][prediction.indices.numpy()] = values.detach().double().cpu().numpy()
+        attention[task][prediction.indices.numpy()] = values.detach().cpu().double().numpy()
     return attention
 
 

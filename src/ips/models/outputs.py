@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from ips.devices import double_device
 from ips.models.scoring import ScoreTable
 from ips.patches import pad
 from ips.selection import Selection
@@ -118,13 +119,13 @@ def attention_from_logits(
         tasks: names of the T tasks.
     """
     N, S = logits.shape
-    heads = max(1, S // len(tasks))
+    heads, device = max(1, S // len(tasks)), double_device(logits.device)
     attention = {}
     for t, task in enumerate(tasks):
         first = t * heads if S > 1 else 0
         total = np.zeros(N)
         for channel in range(first, first + heads):  # one by one, since N may be millions
-            total += logits[:, channel].double().softmax(dim=0).cpu().numpy()
+            total += logits[:, channel].to(device).double().softmax(dim=0).cpu().numpy()
         attention[task] = total / heads
     return attention
 

@@ -75,8 +75,8 @@ class Screen(nn.Module):
         for inputs, width, size in ((channels, 16, 5), (16, 32, 3), (32, 64, 3)):
             layers += [nn.Conv2d(inputs, width, size, stride=2, padding=size // 2), nn.ReLU()]
         self.layers, self.head = nn.Sequential(*layers), nn.Linear(2 * 64, outputs)
-        self.register_buffer("share", torch.ones((), dtype=torch.float64))
-        self.register_buffer("recall", torch.zeros(3, dtype=torch.float64))
+        self.register_buffer("share", torch.ones(()))
+        self.register_buffer("recall", torch.zeros(3))
 
     def forward(self, patches: Tensor) -> Tensor:
         """Coarse patches ``(n, C, h, w)`` uint8 to logits ``(n, S)``."""
@@ -94,7 +94,7 @@ class Screen(nn.Module):
 
     def leave_out(self, source: PatchSource, table: ScoreTable, *, keep: int) -> None:
         """Mark all patches as done but the most promising and some random ones."""
-        N, share = len(source), float(self.share)
+        N, share = len(source), _decimal(self.share)
         size = _size(N, keep, share)
         if share >= 1 or size >= N or table.listed is not None:
             return
@@ -107,11 +107,9 @@ class Screen(nn.Module):
     @property
     def description(self) -> str:
         """An addition to the description of a selection; empty if all patches are scored."""
-        if float(self.share) >= 1:
+        if (share := _decimal(self.share)) >= 1:
             return ""
-        return (
-            f", screened in predictions ({float(self.share):.0%} scored, recall {self._recall()})"
-        )
+        return f", screened in predictions ({share:.0%} scored, recall {self._recall()})"
 
     def result(self, table: ScoreTable) -> Screened | None:
         """What to tell of a table; None if all its patches were scored."""
@@ -122,7 +120,7 @@ class Screen(nn.Module):
     def _recall(self) -> Interval:
         from ips.statistics import Interval
 
-        return Interval(*self.recall.tolist())
+        return Interval(*map(_decimal, self.recall))
 
     def distil(self, sources: Sequence[PatchSource], chosen: Selected) -> Tensor:
         """The loss of the predicted logits of the selected and some other scored patches."""
@@ -165,6 +163,14 @@ class Screen(nn.Module):
             if found.value >= floor:
                 break
         return found
+
+
+def _decimal(number: Tensor) -> float:
+    """A number that was given in decimals, without the rounding error of single precision.
+
+    Apple's GPUs have no double precision, which buffers would otherwise have.
+    """
+    return round(float(number), 6)
 
 
 def _size(patches: int, keep: int, share: float) -> int:

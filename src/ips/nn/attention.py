@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from ips.devices import double_device
 from ips.errors import ConfigError
 
 Start = Literal["xavier", "authors"]
@@ -226,8 +227,9 @@ def sinusoidal_position(index: Tensor, dim: int) -> Tensor:
     torch.Size([2, 4])
     """
     # In double precision, because single precision does not separate indices above a million.
-    pair = torch.arange(0, dim, 2, dtype=torch.float64, device=index.device)
+    device = double_device(index.device)
+    pair = torch.arange(0, dim, 2, dtype=torch.float64, device=device)
     rates = torch.exp(pair * (-math.log(10_000.0) / dim))  # (dim / 2,)
-    angles = index.unsqueeze(-1) * rates  # (..., dim / 2)
+    angles = index.to(device).unsqueeze(-1) * rates  # (..., dim / 2)
     waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)  # (..., dim)
-    return waves[..., :dim].to(torch.float32)
+    return waves[..., :dim].to(torch.float32).to(index.device)

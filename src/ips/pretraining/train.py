@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ips.config_io import read_yaml, write_yaml
+from ips.devices import pick_device
 from ips.errors import DataError
 from ips.nn import ResNet
 from ips.pretraining.augment import TwoViews
@@ -223,7 +224,7 @@ class Batches(harness.BaseBatches):
             reader.read,
             order.tolist(),
             workers=self.workers,
-            pin_memory=torch.cuda.is_available(),
+            pin_memory=pick_device().type == "cuda",
         )
         return self.resumable("train", loader)
 
@@ -271,7 +272,7 @@ def _draw_neighbours(
     each = min(-(-_COMPARED // len(collection.slides)), settings.patches_per_slide)
     reader = _epoch_reader(collection, settings, epoch=settings.epochs, per_slide=each)
     reader.draws = reader.draws[:_COMPARED]
-    encoder.to("cuda" if torch.cuda.is_available() else "cpu")
+    encoder.to(pick_device())
     with progress_bar(console, transient=True) as bar:
         task = bar.add_task("comparing", total=len(reader), note="patches")
         found = find_neighbours(

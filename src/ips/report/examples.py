@@ -106,7 +106,7 @@ def make_picture(explanation: Explanation) -> Picture:
         image=_data_url(_with_outlines(view, drawn.outlines), side=_SIDE),
         size=(width, height),
         boxes=boxes(view, coords, extent=part.patch_side, smallest=smallest),
-        attention=drawn.attention[:_DRAWN].detach().double().cpu().numpy(),
+        attention=drawn.attention[:_DRAWN].detach().cpu().double().numpy(),
         ratios=drawn.mean_attention[drawn.indices[:_DRAWN].cpu()] * spread.patches,
         labels=None if labels is None else labels[:_DRAWN],
         crops=[_data_url(as_rgb(patch.transpose(1, 2, 0)), side=_CROP) for patch in crops],

@@ -50,7 +50,7 @@ class Snapshot:
     @classmethod
     def from_prediction(cls, prediction: Prediction, *, epoch: int) -> Snapshot:
         """The snapshot of a prediction after an epoch."""
-        attention = prediction.attention.detach().double().cpu().numpy()
+        attention = prediction.attention.detach().cpu().double().numpy()
         indices = prediction.indices.cpu().numpy()
         return cls(prediction.name, epoch, indices, prediction.coords, prediction.extent, attention)
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
+from ips.devices import pick_device
 from ips.errors import ConfigError, shown
 from ips.nn import ENCODERS, build_encoder
 from ips.nn.build import BuiltEncoder
 from ips.nn.efficientnet import EFFICIENTNET
 from ips.nn.weights import encoder_settings
 from ips.slides.coords import preset_resolution
-from ips.slides.features import CROP, Dtype, FeatureExtractor, Normalise, default_device
+from ips.slides.features import CROP, Dtype, FeatureExtractor, Normalise
 from ips.slides.foundation import build_preset
 from ips.slides.presets import find_preset
 
@@ -57,7 +58,7 @@ def build_extractor(
         name = str(encoder or stored.get("name", "resnet50"))
         built = _build_other(name, weights, stored, stages=stages, width=width)
     return FeatureExtractor(
-        built.net.to(default_device()),
+        built.net.to(pick_device()),
         name=name if preset or weights is None else f"{name} {Path(weights).name}",
         channels=built.inputs,
         mean=mean or stored.get("mean", built.mean),

@@ -11,7 +11,6 @@ Letters: n patches, C channels, D features.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ import torch.nn.functional as F
 from rich.console import Console
 from torch import Tensor, nn
 
+from ips.devices import pick_device
 from ips.errors import ConfigError, ImageError, IPSError, PatchError
 from ips.locks import lock_folder
 from ips.nn import encoders, evaluating
@@ -105,7 +105,7 @@ class FeatureExtractor:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._use(default_device())
+        self._use(pick_device())
 
     def write(
         self,
@@ -326,15 +326,6 @@ def _check_settings(
             f"{file} holds {len(bag):,} patches, but this run has {len(coords):,} at other "
             f"coordinates: {remedy}"
         )
-
-
-def default_device() -> torch.device:
-    """The GPU that torchrun assigns to this process, the first GPU, or the CPU."""
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    # A process may see only one of several GPUs, and there may be more processes than GPUs.
-    rank = int(os.environ.get("LOCAL_RANK", "0"))
-    return torch.device("cuda", rank % torch.cuda.device_count())
 
 
 def _fingerprint(encoder: nn.Module, numbers: Sequence[float]) -> str:

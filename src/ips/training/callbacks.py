@@ -16,6 +16,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from rich.progress import Progress
 
+from ips.devices import pick_device
 from ips.errors import RunError, because
 from ips.files import write_text
 from ips.progress import print_without_terminal, time_left
@@ -161,7 +162,7 @@ class MetricsFile(Callback):
 
 def _peak_mb() -> float:
     """Peak memory so far: of the GPU if there is one, otherwise of this process."""
-    if torch.cuda.is_available():
+    if pick_device().type == "cuda":
         return torch.cuda.max_memory_allocated() / 1e6
     if sys.platform == "win32":  # not available there
         return math.nan

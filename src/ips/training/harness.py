@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from ips.devices import pick_device
 from ips.errors import ConfigError, IPSError, Terminated, listed
 from ips.training.callbacks import Bar, EqualNorms, MetricsFile, StopOtherDevices
 from ips.training.checkpoint import CheckpointFiles
@@ -228,7 +229,7 @@ def _trainer(
         timeout=TIMEOUT,
     )
     return L.Trainer(
-        accelerator="gpu" if torch.cuda.is_available() else "cpu",
+        accelerator=pick_device().type,
         devices=processes.devices,
         num_nodes=processes.nodes,
         strategy=ddp if processes.count > 1 else "auto",
@@ -244,7 +245,7 @@ def _trainer(
 
 def _syncs_norms(processes: Processes, setting: bool | None) -> bool:
     """Whether BatchNorm uses the statistics of the whole batch."""
-    gpu = torch.cuda.is_available()
+    gpu = pick_device().type == "cuda"
     if setting and not gpu:
         raise ConfigError(
             "train.sync_batchnorm=true but there is no GPU, which PyTorch needs for it: leave it "

@@ -60,7 +60,7 @@ class Localiser:
             tables: the filled tables of scores.
         """
         assert output.attention is not None
-        attention = output.attention.detach().double().mean(dim=2).cpu().numpy()  # (B, T, K)
+        attention = output.attention.detach().cpu().double().mean(dim=2).numpy()  # (B, T, K)
         hits = []
         for b, (number, table) in enumerate(zip(numbers, tables, strict=True)):
             mask = selection.mask[b].cpu().numpy()

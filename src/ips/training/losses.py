@@ -82,6 +82,6 @@ def constant_loss(
     for (name, task), share in zip(tasks.items(), shares.tolist(), strict=True):
         weight = None if weights is None else weights.get(name)
         if share:
-            found = task.constant_loss(answers[name].cpu(), weights=weight, smoothing=smoothing)
+            found = task.constant_loss(answers[name], weights=weight, smoothing=smoothing)
             total += share * found
     return total

@@ -22,6 +22,7 @@ from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 
 from ips.config import Config
+from ips.devices import pick_device
 from ips.errors import ConfigError, IPSError
 from ips.locks import started_together
 
@@ -86,7 +87,10 @@ class Processes:
                 f"{settings} but this is a single process: start one for each device with torchrun "
                 "or srun"
             )
-        if torch.cuda.is_available() and self.devices > (gpus := torch.cuda.device_count()):
+        device = pick_device().type
+        if device == "mps":
+            raise ConfigError(f"{settings} but Apple's GPU trains alone: use one, or --device cpu")
+        if device == "cuda" and self.devices > (gpus := torch.cuda.device_count()):
             raise ConfigError(f"{settings} but there are only {gpus} GPUs: use at most {gpus}")
 
     def environment(self) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ips.devices import double_device
 from ips.tasks import Task
 from ips.training.losses import constant_loss
 
@@ -36,7 +37,8 @@ class Tally:
 
     def __init__(self, tasks: Mapping[str, Task], device: torch.device) -> None:
         self._tasks, self._device = tasks, device
-        self.metrics = {name: task.metric().to(device) for name, task in tasks.items()}
+        self._metrics_device = double_device(device)
+        self.metrics = {n: task.metric().to(self._metrics_device) for n, task in tasks.items()}
         self.losses: list[Tensor] = []
         self.task_losses: list[Tensor] = []
         self.spreads: list[Tensor] = []
@@ -46,12 +48,14 @@ class Tally:
     def add(self, logits: Mapping[str, Tensor], labels: Mapping[str, Tensor]) -> None:
         """Add the answers to a batch to the metrics."""
         for name, task in self._tasks.items():
-            task.update(self.metrics[name], logits[name], labels[name])
+            given = (values[name].to(self._metrics_device) for values in (logits, labels))
+            task.update(self.metrics[name], *given)
 
     def add_labels(self, labels: Mapping[str, Tensor]) -> None:
         """Add the labels of a batch, for the loss of the best constant answer."""
         for name, task in self._tasks.items():
-            self.answers[name] = self.answers.get(name, 0) + task.answer_statistics(labels[name])
+            found = task.answer_statistics(labels[name]).cpu()
+            self.answers[name] = self.answers.get(name, 0) + found
 
     def scores(self) -> dict[str, float]:
         """Score of each task; nan where it is undefined, such as an AUC of a single class."""
@@ -94,11 +98,11 @@ class Tally:
         for name, values in state["lists"].items():
             # The shares are never on a GPU.
             setattr(self, name, list(values if name == "shares" else values.to(self._device)))
-        self.answers = {name: t.to(self._device) for name, t in state["answers"].items()}
+        self.answers = {name: t.cpu() for name, t in state["answers"].items()}
         for name, stored in state["metrics"].items():
             metric = self.metrics[name]
             for key, value in stored["values"].items():
-                setattr(metric, key, _moved(value, self._device))
+                setattr(metric, key, _moved(value, self._metrics_device))
             metric._update_count = stored["count"]  # torchmetrics restores it in no other way
 
 

@@ -115,7 +115,7 @@ def _panels(explanation: Explanation, title: str) -> list[_Panel]:
         if len(parts) > 1:
             text = f"{title} · {part.name}"
             words = f"{100 * shares[number]:.3g} % of all attention is in this one of {len(parts)}"
-        strength = relative_attention(part.attention.detach().double().cpu().numpy(), highest)
+        strength = relative_attention(part.attention.detach().cpu().double().numpy(), highest)
         view = part.source.parts[0].thumbnail(THUMBNAIL_SIDE)
         labels = part.patch_labels
         panels.append(_Panel(part, text, words, found.uniform, view, strength, labels))

@@ -66,7 +66,7 @@ def closeup_page(explanation: Explanation) -> Page | None:
     axes.add_patch(frame)
     axes = page.axes(right, top, *_REGION)
     draw_thumbnail(axes, near)
-    strength = relative_attention(explanation.attention.detach().double().cpu().numpy())  # (K,)
+    strength = relative_attention(explanation.attention.detach().cpu().double().numpy())  # (K,)
     marks = boxes(near, explanation.coords, extent=part.patch_side)
     squares = [Rectangle((x, y), a, b) for x, y, a, b in marks.tolist()]
     faces = [(1, 1, 1, _OPACITY * s) for s in strength.tolist()]

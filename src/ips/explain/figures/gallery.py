@@ -77,7 +77,7 @@ class TopPatches:
             attention: ``(K,)`` attention of the patches.
         """
         where = torch.as_tensor(indices)
-        values = torch.as_tensor(attention).detach().double()
+        values = torch.as_tensor(attention).detach().cpu().double()
         if where.shape != values.shape or where.ndim != 1:
             raise ValueError(f"{name}: {where.shape} indices, {values.shape} attention")
         pairs = zip(where.tolist(), values.tolist(), strict=True)
