@@ -2,6 +2,7 @@
 
     python benchmarks/make_gigapixel.py slide.tif                # 131,072 px: 16 gigapixels
     python benchmarks/make_gigapixel.py small.tif --side 8192
+    python benchmarks/make_gigapixel.py full.tif --tissue full --spots 8
 
 Each tile is drawn, written and discarded, so memory does not depend on the size. Every level is
 drawn from the same description of the scene.
@@ -11,8 +12,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal, get_args
 
 import imagecodecs
 import numpy as np
@@ -26,6 +28,8 @@ from ips.progress import progress_bar
 TILE = 256
 TEXTURE = 1024  # the texture repeats after this many pixels of level 0
 MPP = 0.25  # micrometres per pixel, as at 40x
+_SPOT = (100, 250)  # radius of a dark spot in pixels of level 0
+_DARK = np.array([0.62, 0.42, 0.66], dtype=np.float32)  # its colour
 SMALLEST = 1024  # the pyramid ends at a level of about this side
 
 Floats = npt.NDArray[np.float32]
@@ -41,6 +45,7 @@ class Scene:
         waves: (n, 2) number of waves of the edge, and their phase.
         tints: (n, 3) colour of the tissue, 0..1.
         textures: per level, (side, side, 3) darkness of the cells.
+        spots: (n, 3) x, y and radius of round areas in the tissue that are stained dark.
     """
 
     centres: Floats
@@ -48,9 +53,15 @@ class Scene:
     waves: Floats
     tints: Floats
     textures: list[Floats]
+    spots: Floats
 
 
-def make_scene(side: int, *, levels: int, seed: int) -> Scene:
+Tissue = Literal["some", "half", "full"]
+
+
+def make_scene(
+    side: int, *, levels: int, seed: int, tissue: Tissue = "some", spots: int = 0
+) -> Scene:
     rng = np.random.default_rng(seed)
     count = 24
     texture = _cells(rng)
@@ -61,13 +72,25 @@ def make_scene(side: int, *, levels: int, seed: int) -> Scene:
             t = t.reshape(len(t) // 2, 2, len(t) // 2, 2, 3).mean(axis=(1, 3))
         textures.append(t)
     tints = np.array([0.86, 0.60, 0.74]) + rng.uniform(-0.06, 0.06, (count, 3))
-    return Scene(
+    scene = Scene(
         centres=rng.uniform(0.08, 0.92, (count, 2)).astype(np.float32) * side,
         radii=rng.uniform(0.01, 0.045, count).astype(np.float32) * side,
         waves=np.stack([rng.integers(3, 9, count), rng.uniform(0, 6, count)], 1).astype(np.float32),
         tints=tints.astype(np.float32),
         textures=textures,
+        spots=np.zeros((0, 3), dtype=np.float32),
     )
+    if tissue == "half":
+        scene = replace(scene, radii=4 * scene.radii)
+    elif tissue == "full":
+        middle = np.full((1, 2), side / 2, dtype=np.float32)
+        scene = replace(scene, centres=middle, radii=np.array([side], dtype=np.float32))
+    inside = rng.integers(len(scene.centres), size=spots)
+    angles, far = rng.uniform(0, 2 * np.pi, spots), rng.uniform(0, 0.45, spots)
+    ways = np.stack([np.cos(angles), np.sin(angles)], 1) * (far * scene.radii[inside])[:, None]
+    places = scene.centres[inside] + ways.astype(np.float32)
+    radii = rng.uniform(*_SPOT, (spots, 1)).astype(np.float32)
+    return replace(scene, spots=np.concatenate([places, radii], 1).astype(np.float32))
 
 
 def _cells(rng: np.random.Generator) -> Floats:
@@ -124,6 +147,9 @@ def draw(
         edge = 1 + 0.15 * np.sin(scene.waves[i, 0] * np.arctan2(dy, dx) + scene.waves[i, 1])
         inside = np.hypot(dx, dy) < scene.radii[i] * edge
         out[inside] = scene.tints[i] - cells[inside]
+    for left, top, radius in scene.spots:
+        inside = np.hypot(x - left, y - top) < radius
+        out[inside] = _DARK - cells[inside]
     return (out.clip(0, 1) * 255).astype(np.uint8)
 
 
@@ -136,11 +162,17 @@ def encode(tile: npt.NDArray[np.uint8]) -> bytes:
 
 
 def write_slide(
-    path: Path, *, side: int, seed: int = 0, on_tile: Callable[[], None] = lambda: None
+    path: Path,
+    *,
+    side: int,
+    seed: int = 0,
+    tissue: Tissue = "some",
+    spots: int = 0,
+    on_tile: Callable[[], None] = lambda: None,
 ) -> None:
     """Write a slide; ``on_tile`` is called after every tile."""
     sizes = level_sizes(side)
-    scene = make_scene(side, levels=len(sizes), seed=seed)
+    scene = make_scene(side, levels=len(sizes), seed=seed, tissue=tissue, spots=spots)
     options = {
         "dtype": "uint8",
         "tile": (TILE, TILE),
@@ -171,14 +203,19 @@ def level_sizes(side: int) -> list[int]:
 
 
 def main(words: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description="Write a pyramidal TIFF that is mostly background."
-    )
+    parser = argparse.ArgumentParser(description="Write a pyramidal TIFF of any size.")
     parser.add_argument("out", type=Path, metavar="OUT.tif")
     parser.add_argument(
         "--side", type=int, default=131_072, help="Side in pixels (default: %(default)s)"
     )
     parser.add_argument("--seed", type=int, default=0, help="Random seed of the scene")
+    parser.add_argument(
+        "--tissue",
+        choices=get_args(Tissue),
+        default="some",
+        help="How much of the slide is tissue (default: %(default)s)",
+    )
+    parser.add_argument("--spots", type=int, default=0, help="Number of dark spots in the tissue")
     args = parser.parse_args(words)
     if args.side < TILE:
         parser.error(f"--side {args.side}: the smallest side is {TILE}")
@@ -186,7 +223,14 @@ def main(words: list[str] | None = None) -> None:
     with progress_bar(console) as bar:
         count = sum((-(-size // TILE)) ** 2 for size in level_sizes(args.side))
         task = bar.add_task("tiles", total=count, note="")
-        write_slide(args.out, side=args.side, seed=args.seed, on_tile=lambda: bar.advance(task))
+        write_slide(
+            args.out,
+            side=args.side,
+            seed=args.seed,
+            tissue=args.tissue,
+            spots=args.spots,
+            on_tile=lambda: bar.advance(task),
+        )
     megabytes = args.out.stat().st_size / 1e6
     console.print(
         f"{args.out}: {args.side:,} x {args.side:,} px in {megabytes:,.0f} MB", highlight=False
