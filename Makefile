@@ -5,7 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 RECIPE := src/ips/recipes/megapixel-mnist.yaml
 
-.PHONY: demo test fuzz coverage check clean
+.PHONY: demo test fuzz coverage docs check clean
 .DEFAULT_GOAL := demo
 
 demo: .venv/ready
@@ -24,6 +24,10 @@ fuzz: .venv/ready
 coverage: .venv/ready
 	$(BIN)/pytest -n auto --cov --cov-report=term --cov-report=html
 
+docs: .venv/ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "The site: build/site/index.html"
+
 check: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -36,5 +40,5 @@ clean:
 .venv/ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ips needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all,dev,docs]'
 	touch $@

@@ -177,8 +177,11 @@ def predict_csv(
     tried again by the next call.
 
     Args:
-        run, images, labels, figures: see `predict`.
+        run: run folder of a trained model, or a predictor.
+        images: images, see `predict`.
         csv: the file.
+        labels: CSV with the correct answers, see `predict`.
+        figures: folder for a figure of each image's attention.
         on_error: callback that receives the error of an image, in addition to its row.
     """
     from ips.cohort import fill_table
@@ -239,15 +242,20 @@ def explain(
     """Write the attention of every patch of images, one image after the other.
 
     Args:
-        run, images, on_error: see `predict`.
+        run: run folder of a trained model, or a predictor.
+        images: images, see `predict`.
         out: output folder.
-        top, all_patches, task, crop: see `ips.explain.export.write_explanation`.
+        top: number of patches in the gallery.
+        all_patches: write every patch to the GeoJSON, not only the selected patches.
+        task: task whose attention the TIFF shows; the mean over tasks by default.
+        crop: count coordinates from the corner of the scanned part of a slide, as QuPath does.
         map_coordinates: write the GeoJSON of a GeoTIFF in its map coordinates instead of pixels;
             needs rasterio (extra ``geo``).
         slides: folder of the slides that feature files were extracted from, or a finder of them;
             by default those that the files name, or a CSV in a column ``slide``.
         annotations: GeoJSON or ASAP XML file, or folder of files named like the images, which are
             drawn as contours; by default files beside the images.
+        on_error: callback for images that cannot be read, see `predict`.
 
     Yields:
         The files of each image: overlay, close-up, gallery, patch classes, CSV, GeoJSON and TIFF.

@@ -61,7 +61,11 @@ class SelectingNet(Net):
         micro_batch: patches embedded at a time in the select step: a ``fixed`` number that suits
             the device, or a ``chunk``, I patches of every image (B·I), as in the paper.
         screen: chooses the patches that are scored in evaluation; None to score all.
-        position, readout, mean, std, slice_size: see `Net`.
+        position: add the 1-D sinusoidal encoding of the patch index to the embeddings.
+        readout: the patch-level head of Sect. 4.5.
+        mean: mean per channel of pixels scaled to 0..1.
+        std: standard deviation per channel of these pixels.
+        slice_size: number of patches to embed at a time in training, see `Net`.
     """
 
     def __init__(

@@ -63,9 +63,13 @@ def build_encoder(
         weights: a file; ``imagenet``; ``hub:OWNER/REPO``; or ``none`` for an untrained network. By
             default a ResNet is untrained and the others have their own pretrained weights.
         inputs: channels of an image, or features of a stored patch.
-        stages, norm, pool, enlarge: of a ResNet or EfficientNet-lite0, see `ips.nn.ResNet`.
-        width, start: of a ResNet.
+        stages: number of stages of a ResNet or EfficientNet-lite0 to keep.
+        width: channels of the first stage of a ResNet.
+        norm: add a BatchNorm over the embedding of a ResNet or EfficientNet-lite0.
+        pool: pooling of a ResNet or EfficientNet-lite0.
+        start: initial first layer of a ResNet, see `ips.nn.ResNet`.
         dim: embedding size of the projector.
+        enlarge: factor by which a ResNet or EfficientNet-lite0 enlarges patches first.
 
     Raises:
         ConfigError: if there is no such encoder, or the weights are not for it.
