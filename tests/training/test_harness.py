@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from ips.errors import ImageError
-from ips.training.harness import _session, make_loader
+from ips.training.harness import _session
+from ips.training.loaders import make_loader
 
 
 def read(numbers: Sequence[int]) -> list[int]:

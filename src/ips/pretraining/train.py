@@ -25,6 +25,7 @@ from ips.pretraining.settings import Settings, check, save_encoder
 from ips.progress import progress_bar
 from ips.slides.coords import Resolution, slide_patches
 from ips.training import RunFolder, harness
+from ips.training.loaders import BaseBatches, make_loader
 from ips.training.processes import Processes, gather
 
 # Number of patches in the search for nearest neighbours.
@@ -192,7 +193,7 @@ class Learner(harness.BaseLearner):
         return moving_average(step, total=self.steps, start=self.settings.tau)
 
 
-class Batches(harness.BaseBatches):
+class Batches(BaseBatches):
     """Batches of patches, drawn anew in every epoch; each device gets its share of each batch.
 
     An epoch has ``steps`` steps.
@@ -220,7 +221,7 @@ class Batches(harness.BaseBatches):
         order = torch.arange(self.steps * batch).view(self.steps, world, batch // world)
         order = order[:, rank]  # (steps, batch of this device)
         self._slides = torch.from_numpy(reader.draws[:, 0])[order]
-        loader = harness.make_loader(
+        loader = make_loader(
             reader.read,
             order.tolist(),
             workers=self.workers,

@@ -19,7 +19,7 @@ from ips.patches import PatchSource, in_memory
 from ips.tasks import build_tasks
 from ips.training.balance import image_weights
 from ips.training.data import Data, DataSet, set_epoch
-from ips.training.harness import BaseBatches, Loader, make_loader
+from ips.training.loaders import BaseBatches, Loader, make_loader
 
 
 class Batch(NamedTuple):
