@@ -47,7 +47,7 @@ class Server:
         self._root = address.path
         self._connection = HTTPConnection(str(address.netloc), timeout=60)
         self.first_picture = self._open_page()
-        while "kept" not in (self.details().get("answer") or {}):
+        while not json.loads(self.get(f"api/images/{self.id}")):
             time.sleep(0.1)
         self.zoom = self.details()["zoom"]
         self._connection.close()  # it would time out while the other server starts; it reopens
@@ -58,14 +58,15 @@ class Server:
         for address in ("", "api/run"):
             self.get(address)
         self.id = json.loads(self.get("api/images"))["images"][0]["id"]
+        self.get(f"api/images/{self.id}")
         zoom = min(FIRST, self.details()["zoom"])
         for column in range(2**zoom):
             for row in range(2**zoom):
-                self.get(f"tiles/{self.id}/{zoom}/{column}/{row}")
+                self.get(f"tiles/{self.id}/0/{zoom}/{column}/{row}")
         return time.perf_counter() - started
 
     def details(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.get(f"api/images/{self.id}"))
+        found: dict[str, Any] = json.loads(self.get(f"api/images/{self.id}/0"))
         return found
 
     def get(self, address: str) -> bytes:
@@ -120,12 +121,12 @@ def pan(servers: dict[str, Server], sides: dict[str, int], count: int) -> dict[s
     fetched: set[tuple[str, str]] = set()
     for name, server in servers.items():
         for kind in ("tiles", "attention"):
-            server.get(f"{kind}/{server.id}/0/0/0?task=0")
+            server.get(f"{kind}/{server.id}/0/0/0/0?task=0")
         memory[name] = [server.megabytes("VmHWM")]
     for step, (below, at) in enumerate(tour(sides, count)):
         for kind in ("tiles", "attention"):
             places = {
-                n: f"{s.id}/{s.zoom - below}/{at[n][0]}/{at[n][1]}" for n, s in servers.items()
+                n: f"{s.id}/0/{s.zoom - below}/{at[n][0]}/{at[n][1]}" for n, s in servers.items()
             }
             took = {n: s.seconds(f"{kind}/{places[n]}?task=0") for n, s in servers.items()}
             if not any((kind, place) in fetched for place in places.values()):
@@ -175,8 +176,10 @@ def serve_slide(run: Path, slide: Path) -> None:
         probabilities=[np.array([0.5], np.float32)],
         parts=[
             PartAnswer(
+                image=0,
                 extent=TILE,
                 magnification=None,
+                shares=[1.0, 1.0],
                 maps=rng.random((2, cells, cells)).astype(np.float32),
                 cell=float(TILE),
                 offset=(0, 0),
@@ -189,8 +192,8 @@ def serve_slide(run: Path, slide: Path) -> None:
         spreads=[Spread(cells**2, 0.5, 1.0)] * 2,
         classes=None,
     )
-    library = Library(predictor, run, [slide])
-    answer.save(run / "viewer" / cache_name(predictor, slide))
+    library = Library(predictor, run, {str(slide): [str(slide)]})
+    answer.save(run / "viewer" / cache_name(predictor, [slide]))
     serve(library, port=0, on_ready=lambda address: print(address, flush=True))
 
 

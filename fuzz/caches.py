@@ -68,26 +68,26 @@ def _view(path: Path) -> Reading:
     image, run = data_folder() / "c.png", path.parent / RUN
     predictor = _predictor(path.parent)
     (run / "viewer").mkdir()
-    path.rename(run / "viewer" / cache_name(predictor, image))
-    library = Library(predictor, run, [image])
+    path.rename(run / "viewer" / cache_name(predictor, [image]))
+    library = Library(predictor, run, {str(image): [str(image)]})
     (entry,) = library.entries.values()
     library.start()
     with library._changed:
         library._changed.wait_for(lambda: entry.state in ("ready", "failed"), timeout=_SECONDS)
     renderer = Renderer(library)
-    details: dict[str, Any] = renderer.details(entry)
-    tile = renderer.attention_tile(entry, 0, 0, 0, MapStyle(task=0))
+    answer: dict[str, Any] = renderer.answer(entry)
+    tile = renderer.attention_tile(entry, 0, 0, 0, 0, MapStyle(task=0))
     patch = renderer.patch(entry, 0)
-    if details["answer"] is None:  # damaged: the page waits until it is predicted again
+    if not answer:  # damaged: the page waits until it is predicted again
         with library._changed:
             library._changed.wait_for(lambda: entry.state in ("ready", "failed"), timeout=_SECONDS)
-        details = renderer.details(entry)
-        tile = renderer.attention_tile(entry, 0, 0, 0, MapStyle(task=0))
+        answer = renderer.answer(entry)
+        tile = renderer.attention_tile(entry, 0, 0, 0, 0, MapStyle(task=0))
         patch = renderer.patch(entry, 0)
-    json.dumps(details, allow_nan=False)
+    json.dumps(answer, allow_nan=False)
     library.close()
-    answer = details["answer"]
-    return Reading(answer and (answer["patches"], answer["count"]), (answer, tile, patch))
+    facts = (answer["patches"], answer["count"]) if answer else None
+    return Reading(facts, (answer, tile, patch))
 
 
 def _answer(folder: Path) -> bytes:

@@ -115,7 +115,7 @@ class TestOwnNetwork:
 
     def test_gets_the_viewer(self, pixels: Pixels, tmp_path: Path) -> None:
         Image.fromarray(pixels).save(tmp_path / "a.png")
-        library = Library(predictor(), None, [tmp_path / "a.png"])
+        library = Library(predictor(), None, {"a": [str(tmp_path / "a.png")]})
         (entry,) = library.entries.values()
         library._predict(entry)
         assert library.answer(entry) is not None

@@ -40,6 +40,7 @@ class Outline:
         name: name of the shape, or an empty string.
         group: class of the shape in QuPath or its group in ASAP, or an empty string.
         colour: ``#rrggbb``, None if unknown.
+        image: number of the image that it belongs to, among those of a bag.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class Outline:
     name: str
     group: str
     colour: str | None
+    image: int = 0
 
     def __post_init__(self) -> None:
         if not all(isfinite(v) for line in self.lines for point in line for v in point):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import tifffile
 from PIL import Image as PILImage
 
+from ips.annotations import polygon_feature, write_geojson
 from ips.errors import PatchError
 from ips.explain import attention_map, percentiles
 from ips.explain.export import omissions, part_stems, write_explanation
@@ -70,6 +72,25 @@ def test_several_images_have_no_common_map() -> None:
         whole.map()
     with pytest.raises(PatchError, match="p1: consists of 2 images"):
         whole.to_geojson()
+
+
+def test_annotations_belong_to_their_image(tmp_path: Path) -> None:
+    files = [tmp_path / "a.png", tmp_path / "b.png", tmp_path / "c.png"]
+    for number, file in enumerate(files):
+        PILImage.fromarray(image(number)).save(file)
+    for file, x in zip(files[:2], (10, 20), strict=True):
+        square = polygon_feature([(x, 0), (x + 10, 0), (x + 10, 10)], name=file.stem)
+        write_geojson(file.with_suffix(".geojson"), [square])
+    files[2].with_suffix(".xml").write_text("<annotation/>")
+    bag = JoinedPatches([open_patches(file, patch_size=10) for file in files], name="p1")
+    whole, notes = explained(bag).annotated()
+    assert [(outline.image, outline.group) for outline in whole.outlines] == [(0, "a"), (1, "b")]
+    assert len(notes) == 1
+    assert "c.xml: cannot read these annotations" in notes[0]
+    found = [[outline.lines[0][0] for outline in part.outlines] for part in whole.by_part()]
+    assert found == [[(10, 0)], [(20, 0)], []]
+    one = overlay_page(whole).png()
+    assert one != overlay_page(replace(whole, outlines=whole.outlines[:1])).png()
 
 
 def test_percentiles_are_taken_among_all_images() -> None:

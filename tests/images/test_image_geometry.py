@@ -10,9 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tifffile
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ips.errors import ImageError
 from ips.images import open_image
+from ips.images.tiff_geometry import pieces_overlap
 from tests.images.picture_files import HEIGHT, WIDTH, reduced, write_svs, write_tiff
 
 Pixels = npt.NDArray[np.uint8]
@@ -80,6 +83,18 @@ def test_the_message_names_both_numbers(tmp_path: Path, picture: Pixels) -> None
     message = r"^a\.tif contradicts itself \(48 x 132 px in pieces .* are 5, but it lists 20\): "
     with pytest.raises(ImageError, match=message):
         open_image(path)
+
+
+@given(st.lists(st.tuples(st.integers(8, 60), st.integers(1, 9)), max_size=12), st.booleans())
+def test_overlaps_are_found_as_by_comparing_all_pairs(
+    pieces: list[tuple[int, int]], ordered: bool
+) -> None:
+    given_order = sorted(pieces) if ordered else pieces
+    starts = np.array([start for start, _ in given_order], np.int64)
+    ends = starts + np.array([length for _, length in given_order], np.int64)
+    spans = {(start, start + length) for start, length in pieces}
+    naive = any(a[0] < b[1] and b[0] < a[1] for a in spans for b in spans if a != b)
+    assert pieces_overlap(starts, ends) == naive
 
 
 def test_tiles_that_overlap(tmp_path: Path, picture: Pixels) -> None:

@@ -22,7 +22,7 @@ from ips.config import Config
 from ips.errors import RunError
 from ips.explain import Explanation
 from ips.localisation import MEASURES, Localisation
-from ips.patches import MemoryPatches
+from ips.patches import JoinedPatches, MemoryPatches
 from ips.predictions import PURPOSE, TestPredictions
 from ips.report.examples import make_picture
 from ips.report.page import ReportContent, write_page
@@ -187,8 +187,10 @@ def test_pictures_mark_the_selected_patches(tmp_path: Path) -> None:
     patches = source()
     plain = make_picture(explanation(patches))
     read = make_picture(explanation(patches, readout=2))
-    assert plain.size == (24, 24)
-    assert plain.boxes[0].tolist() == [16, 16, 8, 8]  # the last patch, bottom right
+    (view,) = plain.views
+    assert view.size == (24, 24)
+    assert view.share == pytest.approx(1)
+    assert view.boxes[0].tolist() == [16, 16, 8, 8]  # the last patch, bottom right
     assert plain.labels is None
     assert read.labels is not None
     assert (len(plain.crops), plain.selected, plain.patches) == (4, 9, 9)
@@ -205,6 +207,32 @@ def test_pictures_mark_the_selected_patches(tmp_path: Path) -> None:
         assert "9 of 9 patches selected" in page.text
         assert "highest attention of 9 patches: 20 %, 1.8 x an even share" in page.text
         assert "nearly uniform" not in page.text
+
+
+def test_a_patient_has_a_picture_of_each_image(tmp_path: Path) -> None:
+    names = [f"{number} {EVIL}" for number in range(8)]
+    bag = JoinedPatches([source(name) for name in names], name="p1")
+    picture = make_picture(explained(bag, keep=20))
+    assert [view.name for view in picture.views] == sorted(view.name for view in picture.views)
+    assert (len(picture.views), picture.images, len(picture.crops)) == (6, 8, 4)
+    shares = sorted(explained(bag, keep=20).shares, reverse=True)
+    assert sorted((view.share for view in picture.views), reverse=True) == shares[:6]
+    whole = explained(bag, keep=20)
+    for view in picture.views:  # patches are drawn on their own image, in order of attention
+        number = names.index(view.name)
+        assert view.rows == np.flatnonzero(whole.part_numbers == number).tolist()
+        assert view.boxes[:, :2].tolist() == whole.coords[view.rows].tolist()
+    settings = config(grade=KINDS["two classes"])
+    shown = replace(content(tmp_path, settings), best=[1], worst=[], pictures={1: picture})
+    write_page(tmp_path / "report.html", shown)
+    page = read_page(tmp_path / "report.html")
+    assert len(page.named("image")) == 6 + 4
+    assert "6 of 8 images are shown, those with the most attention" in page.text
+    assert page.named("img") == []
+    text = f"{picture.views[0].name}"[:10]
+    assert any(word.startswith(text) and word.endswith(" %") for word in page.words)
+    numbers = [row for view in picture.views for row, _, _ in view.number_spots(4)]
+    assert set(numbers) <= {0, 1, 2, 3}
 
 
 def test_nearly_uniform_attention_is_called_so(tmp_path: Path) -> None:
@@ -243,7 +271,7 @@ def test_pictures_and_page_stay_small(tmp_path: Path) -> None:
     row, col = np.divmod(np.arange(16), 4)
     patches = MemoryPatches(pixels, coords=np.stack([col, row], axis=1) * 256)
     picture = make_picture(explanation(patches, readout=4))
-    assert max(picture.size) <= 360
+    assert max(picture.views[0].size) <= 360
     many = dict.fromkeys(range(4), picture)
     shown = replace(
         content(tmp_path, config(**KINDS)), best=list(many), worst=list(many), pictures=many
@@ -274,7 +302,7 @@ def test_annotations_are_drawn_on_a_picture() -> None:
     pixels = torch.full((1, 3, 100, 100), 255, dtype=torch.uint8)
     seen = explanation(MemoryPatches(pixels))
     outline = Outline("polygon", [[(20, 30), (80, 30), (80, 90)]], "", "", None)
-    pictures = [make_picture(e).image for e in (seen, replace(seen, outlines=[outline]))]
+    pictures = [make_picture(e).views[0].image for e in (seen, replace(seen, outlines=[outline]))]
     plain, drawn = (np.asarray(decoded(picture).convert("L")) for picture in pictures)
     assert plain.min() > 200
     assert drawn[30, 50] < 60

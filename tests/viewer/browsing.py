@@ -8,17 +8,17 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
 Pixels = npt.NDArray[np.int_]
 
@@ -45,26 +45,27 @@ def served_by_command(*arguments: object) -> Iterator[str]:
         assert process.wait(30) == 0
 
 
-def ready(page: Page) -> None:
-    """Wait until the image is predicted and all its tiles are loaded."""
+def ready(page: Page, *, layers: int = 2) -> None:
+    """Wait until the image is predicted and all tiles of its layers are loaded."""
     page.wait_for_selector("#gallery li", timeout=30_000)
     page.wait_for_function(
-        """() => {
+        """count => {
           const tiles = [...document.querySelectorAll("img.leaflet-tile")];
           const layers = document.querySelectorAll(".leaflet-tile-pane > .leaflet-layer");
-          return layers.length === 2 && tiles.length > 1 && tiles.every(
+          return layers.length === count && tiles.length > 1 && tiles.every(
             ({ complete, naturalWidth, style }) =>
               complete && naturalWidth === 256 && ["", "1"].includes(style.opacity)
           );
-        }"""
+        }""",
+        arg=layers,
     )
 
 
-def drawn(page: Page) -> Pixels:
+def drawn(page: Page, *, layers: int = 2) -> Pixels:
     """The pixels of the map once they are stable: tiles are painted some time after loading."""
     shot = b""
     for _ in range(50):
-        ready(page)
+        ready(page, layers=layers)
         before, shot = shot, page.locator("#map").screenshot(animations="disabled")
         if shot == before:
             return np.asarray(Image.open(BytesIO(shot)).convert("RGB")).astype(int)
@@ -96,3 +97,17 @@ def show_top(page: Page, stop: int, min_rank: float) -> None:
     """Move the slider "Show top", and wait for its tiles."""
     page.locator("#top").fill(str(stop))
     until(page, f"attention?.includes('min_rank={min_rank:.3f}&')")
+
+
+def changed_answer(page: Page, change: Callable[[dict[str, Any]], None]) -> None:
+    """Reload the page, with answers changed."""
+
+    def answer(route: Route) -> None:
+        response = route.fetch()
+        body = response.json()
+        change(body)
+        route.fulfill(response=response, json=body)
+
+    page.route(re.compile(r"/api/images/[^/]+$"), answer)
+    page.reload()
+    ready(page)

@@ -67,7 +67,7 @@ def predictor(run: Path) -> Predictor:
 
 @pytest.fixture(scope="module")
 def served(predictor: Predictor, run: Path, images: Path) -> Iterator[Served]:
-    with opened(predictor, run, find_images([images])) as (all_of_them, app):
+    with opened(predictor, run, find_images([images], predictor.config)) as (all_of_them, app):
         all_of_them.start()
         yield app, settled(all_of_them)
 

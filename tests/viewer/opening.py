@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
 
+from ips.inputs import Bags
 from ips.predictor import Predictor
 from ips.viewer import Library, create_app
 from ips.viewer.library import Queue
@@ -16,11 +17,17 @@ from ips.viewer.library import Queue
 Served = tuple[FastAPI, dict[str, dict[str, Any]]]
 
 
+def single(paths: Sequence[Path]) -> Bags:
+    """A bag for each image."""
+    return {str(path): [str(path)] for path in paths}
+
+
 @contextmanager
 def opened(
-    predictor: Predictor, run: Path, paths: list[Path], **options: Any
+    predictor: Predictor, run: Path, shown: Sequence[Path] | Bags, **options: Any
 ) -> Iterator[tuple[Library, FastAPI]]:
-    images = Library(predictor, run, paths, **options)
+    bags = shown if isinstance(shown, dict) else single(shown)
+    images = Library(predictor, run, bags, **options)
     try:
         yield images, create_app(images, token="token")
     finally:

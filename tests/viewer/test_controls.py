@@ -8,14 +8,23 @@ from __future__ import annotations
 import csv
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ips.predictor import Predictor
-from tests.viewer.browsing import changed, choose, data, drawn, ready, served_by_command, until
+from tests.viewer.browsing import (
+    changed,
+    changed_answer,
+    choose,
+    data,
+    drawn,
+    ready,
+    served_by_command,
+    until,
+)
 from tests.viewer.viewer_files import NASTY
 
 if TYPE_CHECKING:
@@ -40,20 +49,6 @@ def address(
         csv.writer(stream).writerows([("path", "shape"), *labels.items()])
     with served_by_command(folder, images, "--labels", folder / "labels.csv") as address:
         yield address
-
-
-def changed_details(page: Page, change: Callable[[dict[str, Any]], None]) -> None:
-    """Reload the page, with the details of images changed."""
-
-    def answer(route: Route) -> None:
-        response = route.fetch()
-        body = response.json()
-        change(body)
-        route.fulfill(response=response, json=body)
-
-    page.route(re.compile(r"/api/images/[^/]+$"), answer)
-    page.reload()
-    ready(page)
 
 
 def test_images_are_predicted_when_they_are_asked_for(page: Page) -> None:
@@ -191,11 +186,11 @@ def test_the_absolute_scale(page: Page) -> None:
 def test_uniform_attention_has_a_badge(page: Page) -> None:
     assert not page.is_visible("#uniform")
 
-    def uniform(details: dict[str, Any]) -> None:
-        for found in details["answer"]["spreads"]:
+    def uniform(answer: dict[str, Any]) -> None:
+        for found in answer["spreads"]:
             found |= {"uniform": True, "text": f"nearly uniform {NASTY}"}
 
-    changed_details(page, uniform)
+    changed_answer(page, uniform)
     assert page.inner_text("#uniform") == "Attention is nearly uniform"
     assert page.inner_text("#spread") == f"nearly uniform {NASTY}"
     page.uncheck("#attention")
@@ -203,15 +198,14 @@ def test_uniform_attention_has_a_badge(page: Page) -> None:
 
 
 def test_numbers_are_shown_with_the_truth(page: Page) -> None:
-    def number(details: dict[str, Any]) -> None:
-        answer = details["answer"]
+    def number(answer: dict[str, Any]) -> None:
         answer["probabilities"][0] = []
         answer["predictions"][0] |= {
             **{"names": ["0.73"], "number": True, "note": "high risk"},
             **{"probability": None, "correct": None},
         }
 
-    changed_details(page, number)
+    changed_answer(page, number)
     page.get_by_role("radio", name="shape").click()
     assert re.search(r"0\.73\s+high risk, true: ", page.inner_text("#probabilities"))
 
@@ -219,16 +213,15 @@ def test_numbers_are_shown_with_the_truth(page: Page) -> None:
 def test_magnifications_can_be_switched(page: Page) -> None:
     assert not page.is_visible("#parts")
 
-    def two(details: dict[str, Any]) -> None:
-        answer = details["answer"]
-        answer["parts"] = [{"extent": 50, "magnification": m} for m in (5, 20)]
+    def two(answer: dict[str, Any]) -> None:
+        answer["parts"] = [answer["parts"][0] | {"magnification": m} for m in (5, 20)]
         answer["part_numbers"] = [0, 0, 1, 1, 1, 1]
 
     page.route(
         "**/attention/**",
         lambda route: route.continue_(url=route.request.url.replace("part=1", "part=0")),
     )
-    changed_details(page, two)
+    changed_answer(page, two)
     assert page.locator("#gallery li").count() == 2
     page.get_by_role("radio", name="20×").click()
     until(page, "attention?.includes('part=1')")

@@ -22,7 +22,7 @@ from ips.viewer.renderer import Renderer
 from ips.viewer.tiles import find_tile, render_patch, render_tile
 from tests.command import refused
 from tests.patches.bounded_slide import features_of, patches_of, write_slide
-from tests.viewer.opening import opened, settled
+from tests.viewer.opening import opened, settled, single
 
 CONFIG = {
     "encoder": {"name": "projector", "dim": 8, "inputs": 8, "stages": 1},
@@ -70,19 +70,19 @@ def test_the_slide_is_shown(model: Predictor, feature_run: Path, bag: Path, slid
         assert rows["a.h5"]["state"] == "ready"
         assert not any("slide" in key or "path" in key for key in rows["a.h5"])
         shown, entry = Renderer(images), next(iter(images.entries.values()))
-        details = shown.details(entry)
+        details, answer = shown.details(entry, 0), shown.answer(entry)
         assert (details["width"], details["height"], details["mpp"]) == (240, 160, 0.25)
         assert details["annotated"]
-        assert len(shown.annotations(entry)) == 1
-        assert details["answer"]["parts"][0]["extent"] == 40
+        assert len(shown.annotations(entry, 0)) == 1
+        assert answer["parts"][0]["extent"] == 40
         expected = model.predict(bag).coords.tolist()
-        assert details["answer"]["kept"] == expected
+        assert answer["kept"] == expected
         image = open_image(slide)
         x, y = expected[0]
         assert shown.patch(entry, 0) == render_patch(image, x, y, 40)
         tile = find_tile(image, 0, 0, 0)
         assert tile is not None
-        assert shown.tile(entry, 0, 0, 0) == render_tile(image, tile)
+        assert shown.tile(entry, 0, 0, 0, 0) == render_tile(image, tile)
 
 
 def test_another_patch_size_is_predicted_again(
@@ -133,4 +133,4 @@ class TestRefused:
 
     def test_by_the_library(self, model: Predictor, bag: Path) -> None:
         with pytest.raises(DataError, match="its slide was not found"):
-            Library(model, None, [bag])
+            Library(model, None, single([bag]))

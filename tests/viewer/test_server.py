@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ips.config import Config
 from ips.predictions import PURPOSE
 from ips.predictor import Predictor
 from tests.viewer.asking import Answered, ask
@@ -44,15 +43,17 @@ def test_the_details_match_the_prediction(
     served: Served, predictor: Predictor, images: Path
 ) -> None:
     app, rows = served
-    details = ask(app, f"api/images/{rows['b.tif']['id']}").json
+    details = ask(app, f"api/images/{rows['b.tif']['id']}/0").json
     prediction = predictor.predict(images / "b.tif")
     assert (details["width"], details["height"], details["zoom"]) == (600, 900, 2)
     assert details["mpp"] == pytest.approx(0.25)
     assert details["annotated"]
-    answer = details["answer"]
+    answer = ask(app, f"api/images/{rows['b.tif']['id']}").json
     assert answer["kept"] == prediction.coords.tolist()
     assert answer["count"] == len(prediction.indices)
-    assert answer["parts"] == [{"extent": 50, "magnification": None}]
+    (part,) = answer["parts"]
+    assert part.pop("shares") == pytest.approx([1, 1, 1])
+    assert part == {"image": 0, "extent": 50, "magnification": None}
     assert answer["patches"] == 12 * 18
     assert dict(answer["probabilities"][0]) == pytest.approx(
         predictor.class_probabilities("shape", prediction.probabilities["shape"]), abs=1e-5
@@ -65,18 +66,18 @@ def test_the_details_match_the_prediction(
     assert answer["spreads"][2] == {"text": str(found), "uniform": found.uniform}
     assert answer["scales"][2][-1] == pytest.approx(found.ratio, rel=1e-4)
     assert answer["scales"][2] == sorted(answer["scales"][2])
-    drawn = ask(app, f"api/images/{rows['b.tif']['id']}/annotations").json
+    drawn = ask(app, f"api/images/{rows['b.tif']['id']}/0/annotations").json
     assert drawn[0]["lines"][0][0] == [50, 60]
     assert drawn[0]["name"] == "here"
-    assert ask(app, f"api/images/{rows['a.png']['id']}/annotations").json == []
+    assert ask(app, f"api/images/{rows['a.png']['id']}/0/annotations").json == []
 
 
 def test_a_damaged_image_gives_an_error_and_the_others_are_shown(served: Served) -> None:
     app, rows = served
-    broken = ask(app, f"api/images/{rows['d.png']['id']}").json
+    broken = ask(app, f"api/images/{rows['d.png']['id']}/0").json
     assert "d.png" in broken["error"]
-    assert ask(app, f"tiles/{rows['d.png']['id']}/0/0/0").status == 422
-    assert ask(app, f"tiles/{rows['a.png']['id']}/0/0/0").status == 200
+    assert ask(app, f"tiles/{rows['d.png']['id']}/0/0/0/0").status == 422
+    assert ask(app, f"tiles/{rows['a.png']['id']}/0/0/0/0").status == 200
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="file names are Unicode there")
@@ -87,20 +88,20 @@ def test_a_name_that_cannot_be_encoded_is_accepted(
     path.write_bytes(b"nothing")
     with opened(predictor, run, [path]) as (images, app):
         number = ask(app, "api/images").json["images"][0]["id"]
-        assert "known image format" in ask(app, f"api/images/{number}").json["error"]
-        assert ask(app, f"tiles/{number}/0/0/0").status == 422
+        assert "known image format" in ask(app, f"api/images/{number}/0").json["error"]
+        assert ask(app, f"tiles/{number}/0/0/0/0").status == 422
         images.start()
         assert next(iter(settled(images).values()))["state"] == "failed"
 
 
 def test_tiles_show_the_image(served: Served) -> None:
     app, rows = served
-    tile = ask(app, f"tiles/{rows['a.png']['id']}/2/1/1")
+    tile = ask(app, f"tiles/{rows['a.png']['id']}/0/2/1/1")
     assert tile.headers["content-type"] == "image/png"  # at the edge
     shown = pixels(tile)
     assert np.array_equal(shown[:244, :, 0], picture(700, 500)[256:500, 256:512])
     assert not shown[244:, :, 3].any()
-    whole = ask(app, f"tiles/{rows['a.png']['id']}/2/0/0")
+    whole = ask(app, f"tiles/{rows['a.png']['id']}/0/2/0/0")
     assert whole.headers["content-type"] == "image/jpeg"
 
 
@@ -114,30 +115,30 @@ def test_attention_is_drawn_where_it_is_high(
     for task, name in enumerate(predictor.net.tasks):
         x, y = source.coords[attention[name].argmax()].tolist()
         place = f"2/{(x + 25) // 256}/{(y + 25) // 256}"
-        tile = pixels(ask(app, f"attention/{number}/{place}?task={task}&min_rank=0.999"))
+        tile = pixels(ask(app, f"attention/{number}/0/{place}?task={task}&min_rank=0.999"))
         assert tile[(y + 25) % 256, (x + 25) % 256, 3] == 255
         assert (tile[..., 3] > 0).sum() <= 50 * 50
-    tasks = [pixels(ask(app, f"attention/{number}/0/0/0?task={t}")) for t in range(3)]
+    tasks = [pixels(ask(app, f"attention/{number}/0/0/0/0?task={t}")) for t in range(3)]
     assert not np.array_equal(tasks[0], tasks[1])
     assert not np.array_equal(tasks[1], tasks[2])
-    magma = pixels(ask(app, f"attention/{number}/0/0/0?task=0&colour_map=magma"))
+    magma = pixels(ask(app, f"attention/{number}/0/0/0/0?task=0&colour_map=magma"))
     assert not np.array_equal(tasks[0], magma)
 
 
 def test_thumbnails_show_the_image(served: Served) -> None:
     app, rows = served
-    thumbnail = ask(app, f"thumbnails/{rows['a.png']['id']}")
+    thumbnail = ask(app, f"thumbnails/{rows['a.png']['id']}/0")
     assert thumbnail.headers["content-type"] == "image/jpeg"
     assert pixels(thumbnail).shape[:2] == (183, 256)
-    broken = ask(app, f"thumbnails/{rows['d.png']['id']}")
+    broken = ask(app, f"thumbnails/{rows['d.png']['id']}/0")
     assert (broken.status, broken.body) == (204, b"")
 
 
 def test_patches_show_the_image_at_their_position(served: Served) -> None:
     app, rows = served
-    details = ask(app, f"api/images/{rows['a.png']['id']}").json
+    answer = ask(app, f"api/images/{rows['a.png']['id']}").json
     padded = np.pad(picture(700, 500), ((0, 50), (0, 50)))
-    for rank, (x, y) in enumerate(details["answer"]["kept"]):
+    for rank, (x, y) in enumerate(answer["kept"]):
         shown = pixels(ask(app, f"patches/{rows['a.png']['id']}/{rank}"))
         assert np.array_equal(shown[..., 0], padded[y : y + 50, x : x + 50])
     assert ask(app, f"patches/{rows['a.png']['id']}/6").status == 404
@@ -147,28 +148,49 @@ def test_patches_show_the_image_at_their_position(served: Served) -> None:
     ("address", "status"),
     [
         ("api/images/unknown", 404),
-        ("api/images/unknown/annotations", 404),
+        ("api/images/unknown/0", 404),
+        ("api/images/unknown/0/annotations", 404),
+        ("api/images/{}/1", 404),
+        ("api/images/{}/-1", 404),
+        ("api/images/{}/x", 400),
+        ("api/images/{}/" + "9" * 40, 404),
+        ("api/images/{}/1/annotations", 404),
+        ("tiles/{}/1/0/0/0", 404),
+        ("tiles/{}/-1/0/0/0", 404),
+        ("tiles/{}/x/0/0/0", 400),
+        ("tiles/{}/0.5/0/0/0", 400),
+        ("attention/{}/1/0/0/0?task=0", 404),
+        ("attention/{}/-1/0/0/0?task=0", 404),
+        ("attention/{}/%00/0/0/0?task=0", 400),
+        ("thumbnails/{}/1", 404),
+        ("thumbnails/{}/-1", 404),
+        ("thumbnails/{}/..", 400),
+        ("thumbnails/{}/0/attention", 400),
+        ("thumbnails/{}/1/attention?task=0", 404),
+        ("thumbnails/{}/0/attention?task=3", 404),
+        ("thumbnails/{}/0/attention?task=0&part=1", 404),
+        ("thumbnails/{}/0/attention?task=0&part=x", 400),
         ("api/images?since=-1", 400),
         ("api/images?since=x", 400),
-        ("tiles/unknown/0/0/0", 404),
-        ("tiles/{}/99/0/0", 404),
-        ("tiles/{}/-1/0/0", 404),
-        ("tiles/{}/0/1/0", 404),
-        ("tiles/{}/0/99999999999999999999999/0", 404),
-        ("tiles/{}/0/0/x", 400),
-        ("tiles/{}/0/0/" + "9" * 600, 414),
-        ("attention/{}/0/0/0", 400),
-        ("attention/{}/0/0/0?task=3", 404),
-        ("attention/{}/0/0/0?task=-1", 400),
-        ("attention/{}/0/0/0?task=0&min_rank=nan", 400),
-        ("attention/{}/0/0/0?task=0&min_rank=2", 400),
-        ("attention/{}/0/0/0?task=0&colour_map=../../etc/passwd", 400),
-        ("attention/{}/0/0/0?task=0&more=" + "x" * 600, 414),
-        ("attention/{}/0/0/0?task=0&scale=x", 400),
-        ("attention/{}/0/0/0?task=0&part=1", 404),
-        ("attention/{}/0/0/0?task=0&part=-1", 400),
-        ("attention/{}/0/0/0?task=0&smooth=x", 400),
-        ("thumbnails/unknown", 404),
+        ("tiles/unknown/0/0/0/0", 404),
+        ("tiles/{}/0/99/0/0", 404),
+        ("tiles/{}/0/-1/0/0", 404),
+        ("tiles/{}/0/0/1/0", 404),
+        ("tiles/{}/0/0/99999999999999999999999/0", 404),
+        ("tiles/{}/0/0/0/x", 400),
+        ("tiles/{}/0/0/0/" + "9" * 600, 414),
+        ("attention/{}/0/0/0/0", 400),
+        ("attention/{}/0/0/0/0?task=3", 404),
+        ("attention/{}/0/0/0/0?task=-1", 400),
+        ("attention/{}/0/0/0/0?task=0&min_rank=nan", 400),
+        ("attention/{}/0/0/0/0?task=0&min_rank=2", 400),
+        ("attention/{}/0/0/0/0?task=0&colour_map=../../etc/passwd", 400),
+        ("attention/{}/0/0/0/0?task=0&more=" + "x" * 600, 414),
+        ("attention/{}/0/0/0/0?task=0&scale=x", 400),
+        ("attention/{}/0/0/0/0?task=0&part=1", 404),
+        ("attention/{}/0/0/0/0?task=0&part=-1", 400),
+        ("attention/{}/0/0/0/0?task=0&smooth=x", 400),
+        ("thumbnails/unknown/0", 404),
         ("api/queue?paused=x", 400),
         ("patches/{}/-1", 404),
         ("colour-maps/none", 400),
@@ -225,15 +247,6 @@ def test_the_page_says_what_predictions_are_for(served: Served) -> None:
     page = ask(served[0], "").body.decode()
     assert PURPOSE in page
     assert "Attention is not a detection" in page
-
-
-def test_a_model_of_patients_says_that_it_sees_one_image_at_a_time(
-    served: Served, predictor: Predictor, run: Path, images: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert ask(served[0], "api/run").json["note"] is None
-    monkeypatch.setattr(Config, "bags", "group")
-    with opened(predictor, run, [images / "a.png"]) as (_, app):
-        assert "for each image alone" in ask(app, "api/run").json["note"]
 
 
 def test_only_our_own_scripts_may_run(served: Served) -> None:

@@ -18,7 +18,7 @@ from ips.explain.spread import Spread
 from ips.images import ArrayImage, Image, open_image
 from ips.viewer import answers, tiles
 from ips.viewer.answers import Answer, PartAnswer
-from ips.viewer.tiles import TILE, AttentionTiles, MapStyle, Tile
+from ips.viewer.tiles import TILE, AttentionTiles, MapStyle, Tile, rank_maps
 from tests.viewer.viewer_files import picture
 
 Pixels = npt.NDArray[np.uint8]
@@ -26,6 +26,18 @@ Pixels = npt.NDArray[np.uint8]
 
 def decoded(data: bytes) -> Pixels:
     return np.asarray(PILImage.open(BytesIO(data)).convert("RGBA"))
+
+
+def tiles_of(
+    attention: npt.NDArray[np.float32],
+    cell: float,
+    offset: tuple[int, int],
+    *,
+    patches: list[int],
+) -> AttentionTiles:
+    """The tiles of one image."""
+    (ranks,), ratios = rank_maps([attention], patches)
+    return AttentionTiles(ranks, ratios, cell=cell, offset=offset)
 
 
 def stitched(image: ArrayImage, zoom: int) -> tuple[Pixels, Pixels]:
@@ -133,7 +145,7 @@ def test_attention_is_drawn_at_its_cells(
     attention = rng.random((2, 9, 11)).astype(np.float32)
     attention[:, rng.random((9, 11)) < 0.2] = np.nan
     attention[:, 3, 4] = 0
-    drawn = AttentionTiles(attention, cell, offset, patches=[80, 80])
+    drawn = tiles_of(attention, cell, offset, patches=[80, 80])
     at = Tile(corner[0] * TILE, corner[1] * TILE, 1)
     values = drawn.ranks(1, at)
     ranks = percentiles(attention[1].astype(np.float64))
@@ -152,7 +164,7 @@ def test_zooming_out_takes_the_maximum_and_ignores_nan() -> None:
     attention = np.arange(1, 33 * 32 + 1, dtype=np.float32).reshape(1, 33, 32)
     attention[0, 10:12, 10:12] = np.nan
     attention[0, 4, 4] = np.nan
-    drawn = AttentionTiles(attention, 10.0, (0, 0), patches=[100])
+    drawn = tiles_of(attention, 10.0, (0, 0), patches=[100])
     fine = drawn.ranks(0, Tile(0, 0, 10))  # a pixel is a cell
     coarse = drawn.ranks(0, Tile(0, 0, 20))
     assert np.isnan(coarse[5, 5])
@@ -169,7 +181,7 @@ def test_a_single_high_patch_is_visible_at_every_zoom(
 ) -> None:
     attention = np.ones((1, 40, 40), np.float32)
     attention[0][place] = 2
-    drawn = AttentionTiles(attention, cell, (0, 0), patches=[1600])
+    drawn = tiles_of(attention, cell, (0, 0), patches=[1600])
     d, size = 2**zoom, int(40 * cell)
     corners = range(0, size + 1, TILE * d)
     shown = [drawn.ranks(0, Tile(x, y, d)) >= 0.95 for y in corners for x in corners]
@@ -178,7 +190,7 @@ def test_a_single_high_patch_is_visible_at_every_zoom(
 
 @pytest.mark.parametrize(("zoom_out", "width"), [(1, 95), (2, 48)])
 def test_cells_end_with_the_image(zoom_out: int, width: int) -> None:
-    drawn = AttentionTiles(np.ones((1, 10, 10), np.float32), 10.0, (0, 0), patches=[100])
+    drawn = tiles_of(np.ones((1, 10, 10), np.float32), 10.0, (0, 0), patches=[100])
     tile = decoded(drawn.render(Tile(0, 0, zoom_out), MapStyle(task=0), size=(95, 60)))
     rows, columns = np.nonzero(tile[..., 3])
     assert (columns.max() + 1, rows.max() + 1) == (width, 60 // zoom_out)
@@ -186,7 +198,7 @@ def test_cells_end_with_the_image(zoom_out: int, width: int) -> None:
 
 def test_low_ranks_are_transparent() -> None:
     attention = np.arange(1, 101, dtype=np.float32).reshape(1, 10, 10)
-    drawn = AttentionTiles(attention, 10.0, (0, 0), patches=[100])
+    drawn = tiles_of(attention, 10.0, (0, 0), patches=[100])
     every = decoded(drawn.render(Tile(0, 0, 1), MapStyle(task=0), size=(1000, 1000)))
     top = decoded(drawn.render(Tile(0, 0, 1), MapStyle(task=0, min_rank=0.9), size=(1000, 1000)))
     assert (every[..., 3] > 0).sum() == 100 * 100
@@ -208,7 +220,7 @@ def test_a_smooth_map_interpolates_between_centres(x: float, y: float, seed: int
     rng = np.random.default_rng(seed)
     attention = rng.random((1, 10, 10)).astype(np.float32)
     attention[0, rng.random((10, 10)) < 0.3] = np.nan
-    drawn = AttentionTiles(attention, 10.0, (0, 0), patches=[100])
+    drawn = tiles_of(attention, 10.0, (0, 0), patches=[100])
     tile = Tile(round(x), round(y), 1)
     plain, smooth = drawn.ranks(0, tile), drawn.ranks(0, tile, smooth=True)
     assert np.array_equal(np.isnan(plain), np.isnan(smooth))  # it shows no other places
@@ -232,7 +244,7 @@ def test_the_absolute_scale_is_the_same_for_all_images() -> None:
     pictures = {}
     for scale in ("rank", "share"):
         for name, attention in {"flat": flat, "peaked": peaked}.items():
-            drawn = AttentionTiles(attention, 10.0, (0, 0), patches=[100])
+            drawn = tiles_of(attention, 10.0, (0, 0), patches=[100])
             style = MapStyle(task=0, scale=scale)
             pictures[scale, name] = decoded(drawn.render(tile, style, size=size))[5, 5]
             ratios = drawn.ratios(0, [0.0, 1.0])
@@ -260,12 +272,26 @@ def test_a_thumbnail_is_small_and_skipped_for_too_many_pixels(
 
 def test_magnifications_are_ranked_among_each_other() -> None:
     low, high = np.array([[[0.1, 0.2]]], np.float32), np.array([[[0.3, 0.4]]], np.float32)
-    first = AttentionTiles(low, 10.0, (0, 0), patches=[4], others=[high])
-    second = AttentionTiles(high, 10.0, (0, 0), patches=[4], others=[low])
+    ranks, ratios = rank_maps([low, high], [4])
+    first, second = (AttentionTiles(r, ratios, cell=10.0, offset=(0, 0)) for r in ranks)
     tile = Tile(0, 0, 10)
     assert first.ranks(0, tile)[0, :2].tolist() == pytest.approx([0, 1 / 3])
     assert second.ranks(0, tile)[0, :2].tolist() == pytest.approx([2 / 3, 1])
     assert first.ratios(0, [0, 1]).tolist() == pytest.approx([0.4, 1.6])  # of all
+
+
+def test_a_map_of_an_area_shows_the_cells_in_it() -> None:
+    attention = (np.arange(1, 101) / 5050).reshape(1, 10, 10).astype(np.float32)
+    drawn = tiles_of(attention, 100.0, (-200, 300), patches=[100])
+    style = MapStyle(task=0, min_rank=0.2)
+    shown = decoded(drawn.render_area((100, 500, 600, 300), style))
+    assert shown.shape[:2] == (100, 200)  # 3 px to one
+    ranks = percentiles(attention[0].astype(np.float64))[2:5, 3:9]
+    for row in range(3):
+        for column in range(6):
+            x, y = round((column + 0.5) * 100 / 3), round((row + 0.5) * 100 / 3)
+            assert (shown[y, x, 3] > 0) == (ranks[row, column] >= 0.2)
+    assert len(np.unique(shown[50, :, :3], axis=0)) == 6
 
 
 # Answers
@@ -275,8 +301,10 @@ ANSWER = Answer(
     probabilities=[np.array([0.2, 0.8], np.float32), np.array([0.5], np.float32)],
     parts=[
         PartAnswer(
+            image=0,
             extent=50,
             magnification=magnification,
+            shares=[0.5, 0.25, 0.375],
             maps=np.array([[[0.1, np.nan]], [[0.2, 0.3]], [[0.15, 0.3]]], np.float32),
             cell=25.5,
             offset=(3, -4),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 NASTY = "<img src=x onerror=alert(1)>"
 CONFIG: dict[str, Any] = {
@@ -25,3 +27,10 @@ def picture(width: int, height: int, *, seed: int = 0) -> np.ndarray[Any, np.dty
     y, x = np.mgrid[:height, :width] / 40
     values = 127 + 60 * np.sin(x + seed) + 60 * np.cos(y * 1.3 + seed)
     return np.asarray(values, dtype=np.uint8)
+
+
+def small_pictures(folder: Path, names: str) -> list[Path]:
+    paths = [folder / f"{name}.png" for name in names]
+    for seed, path in enumerate(paths):
+        Image.fromarray(picture(100, 100, seed=seed)).save(path)
+    return paths

@@ -276,7 +276,7 @@ def explain(
     finder = slide_finder(slides, images, predictor.config)
     outlines = None if annotations is None else Path(annotations)
     if outlines is not None:
-        check_annotations(outlines, images=len(bags))
+        check_annotations(outlines, images=len(bag_files(bags)))
     stems = output_stems(list(bags), folder=out, inputs=bag_files(bags))
     with _locked(out, "--out"):
         for (name, files), stem in zip(bags.items(), stems, strict=True):
@@ -324,7 +324,8 @@ def view(
 
     Args:
         run: run folder of a trained model, or a predictor.
-        images: image files or folders of images, or feature files whose slide can be found.
+        images: image files, or feature files whose slide can be found, folders of them, and CSVs
+            with their paths; see `ips.inputs.find_bags` for several images of a patient.
         annotations: GeoJSON or ASAP XML file, or folder of files named like the images; by default
             files beside the images.
         labels: CSV with the true labels of images; by default the table that the model was trained
@@ -333,19 +334,20 @@ def view(
         port: port of the page; 0 picks a free one.
         on_ready: callback that receives the address of the page; printed by default.
     """
-    from ips.inputs import slide_finder
+    from ips.inputs import bag_files, slide_finder
     from ips.viewer import Library, find_images, serve
 
     predictor = _load(run)
     shape = predictor.net.patch_shape
-    paths = find_images(map(Path, images), features=shape is not None and len(shape) == 1)
+    features = shape is not None and len(shape) == 1
+    bags = find_images(map(Path, images), predictor.config, features=features)
     outlines = None if annotations is None else Path(annotations)
     if outlines is not None:
-        check_annotations(outlines, images=len(paths))
+        check_annotations(outlines, images=len(bag_files(bags)))
     folder = Path(run) if isinstance(run, str | Path) else None
-    truth = _known_truth(predictor, labels, {str(path): [str(path)] for path in paths})
+    truth = _known_truth(predictor, labels, bags)
     finder = slide_finder(slides, images, predictor.config)
-    library = Library(predictor, folder, paths, annotations=outlines, truth=truth, slides=finder)
+    library = Library(predictor, folder, bags, annotations=outlines, truth=truth, slides=finder)
     serve(library, port=port, on_ready=on_ready)
 
 

@@ -42,7 +42,7 @@ class Explanation(Prediction):
         class_probabilities: probability of each class by name, per task; empty for a number.
         title: image name and predicted classes, in one line.
         patch_classes: class names of ``patch_probabilities``; None without a patch-level head.
-        outlines: annotations of the image, which figures show as contours.
+        outlines: annotations of the image, or of several, which figures show as contours.
         screened: which patches were scored, if a screen left out some; None if all were.
     """
 
@@ -55,24 +55,27 @@ class Explanation(Prediction):
     screened: Screened | None = None
 
     def annotated(self, given: Path | None = None) -> tuple[Explanation, list[str]]:
-        """Add the annotations of the image, see `ips.annotations.find_annotations`.
+        """Add the annotations of each image, see `ips.annotations.find_annotations`.
 
-        A file beside the image that cannot be read is ignored, and a sentence says so.
+        A file beside an image that cannot be read is ignored, and a sentence says so.
         """
-        parts = self.source.parts
-        image = parts[0].picture
-        several = any(part.image for part in parts)  # outlines belong to one image
-        if several or image is None or image.path is None:
-            return self, []
-        file = find_annotations(image.path, given)
-        if file is None:
-            return self, []
-        try:
-            return replace(self, outlines=read_outlines(file, origin=image.bounds[:2])), []
-        except DataError as error:
-            if given is not None:
-                raise
-            return self, [f"{error}: its contours are not drawn"]
+        outlines: list[Outline] = []
+        notes = []
+        for number, image in {part.image: part.picture for part in self.source.parts}.items():
+            file = None
+            if image is not None and image.path is not None:
+                file = find_annotations(image.path, given)
+            if image is None or file is None:
+                continue
+            try:
+                found = read_outlines(file, origin=image.bounds[:2])
+            except DataError as error:
+                if given is not None:
+                    raise
+                notes.append(f"{error}: its contours are not drawn")
+            else:
+                outlines += [replace(outline, image=number) for outline in found]
+        return (replace(self, outlines=outlines) if outlines else self), notes
 
     @property
     def mean_attention(self) -> Floats:
@@ -145,6 +148,7 @@ class Explanation(Prediction):
             source=source,
             all_attention={t: values[part.patches] for t, values in self.all_attention.items()},
             title=title + self.title.removeprefix(self.name),
+            outlines=[outline for outline in self.outlines if outline.image == part.image],
             screened=None if self.screened is None else self.screened.part(part.patches),
         )
 

@@ -27,33 +27,64 @@ from ips.patches import Thumbnail, has_pixels, read_crops
 from ips.patches.thumbnail import Pixels
 from ips.statistics import Floats
 
-_SIDE, _CROP = 360, 96  # largest side of a picture and of a patch, in pixels
-_DRAWN, _CROPS = 100, 4  # number of patches over a picture and below it
+_SIDE, _SMALL, _CROP = 360, 240, 96  # largest side of a picture, of one of several, of a patch
+_DRAWN, _CROPS = 100, 4  # number of patches over the pictures and below them
+_VIEWS = 6  # largest number of pictures of a bag
+
+
+@dataclass(frozen=True)
+class View:
+    """The picture of one image at one magnification, with some of the most attended patches.
+
+    Attributes:
+        name: name of the image, with the magnification where there are several.
+        share: share of the attention to the whole bag.
+        image: the image as a data URL.
+        size: width and height of the image in pixels.
+        rows: numbers of the patches that are drawn on it, in descending order of attention.
+        boxes: left, top, width and height ``(len(rows), 4)`` of these patches in the image.
+    """
+
+    name: str
+    share: float
+    image: str
+    size: tuple[int, int]
+    rows: list[int]
+    boxes: Floats
+
+    @property
+    def unit(self) -> float:
+        """Length of about one pixel on the screen."""
+        return max(self.size) / 320
+
+    def number_spots(self, count: int) -> list[tuple[int, float, float]]:
+        """Numbers of the patches below ``count``, with the centres to write them at."""
+        numbered = [row for row in self.rows if row < count]
+        size = 14 * self.unit, 15 * self.unit
+        spots = label_spots(self.boxes[: len(numbered)], size=size, area=self.size)
+        return [(row, x, y) for row, (x, y) in zip(numbered, spots.tolist(), strict=True)]
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One image with its most attended patches, small enough to keep in memory.
+    """A bag with its most attended patches, small enough to keep in memory.
 
     Attributes:
-        image: the image as a data URL.
-        size: width and height of the image in pixels.
-        boxes: left, top, width and height ``(k, 4)`` of the patches in the image.
-        attention: ``(k,)`` attention of these patches, in descending order.
+        views: the image, or those with the most attention of several images or magnifications.
+        images: how many of these there are.
+        attention: ``(k,)`` attention of the drawn patches, in descending order.
         ratios: ``(k,)`` their share of the attention to all patches, in even shares.
         labels: most probable class of each patch; None without a patch-level head.
         crops: the patches with the highest attention as data URLs.
         selected: K, number of selected patches.
-        patches: N, number of patches of the image.
+        patches: N, number of patches of the bag.
         spread: how evenly the attention is spread over all patches.
-        canvas: whether the image shows only the outline of the patches, because they are features
+        canvas: whether an image shows only the outline of the patches, because they are features
             whose slide was not found.
-        shown: which image this is, if it is one of several of a bag.
     """
 
-    image: str
-    size: tuple[int, int]
-    boxes: Floats
+    views: list[View]
+    images: int
     attention: Floats
     ratios: Floats
     labels: list[int] | None
@@ -62,22 +93,10 @@ class Picture:
     patches: int
     spread: Spread
     canvas: bool = False
-    shown: str = ""
-
-    @property
-    def unit(self) -> float:
-        """Length of about one pixel on the screen."""
-        return max(self.size) / 320
 
     @property
     def strength(self) -> Floats:
         return relative_attention(self.attention)
-
-    def number_spots(self) -> list[tuple[float, float]]:
-        """Centres of the numbers of the crops."""
-        size = 14 * self.unit, 15 * self.unit
-        marks = self.boxes[: len(self.crops)]
-        return [(x, y) for x, y in label_spots(marks, size=size, area=self.size).tolist()]
 
     def tints(self, palette: Mapping[int, Colour]) -> Iterator[tuple[str, float]]:
         """Colour and opacity of each patch."""
@@ -86,35 +105,46 @@ class Picture:
 
 
 def make_picture(explanation: Explanation) -> Picture:
-    """The picture of an image; without pixels, of the outline of its patches.
+    """The pictures of a bag; without pixels, of the outline of its patches.
 
-    Of a bag of several images or magnifications, that whose selected patches have most attention.
+    Of a bag of several images or magnifications, those with the most attention.
     """
-    parts = explanation.by_part()
-    drawn = max(parts, key=lambda each: float(each.attention.sum()))
-    shown = f"{drawn.name}, one of {len(parts)}" if len(parts) > 1 else ""
-    source, labels = drawn.source, drawn.patch_labels
-    part = source.parts[0]
-    view = part.thumbnail(_SIDE)
-    height, width = view.pixels.shape[:2]
-    smallest = 3 * max(width, height) / 320
-    coords, spread = drawn.coords[:_DRAWN], explanation.spread
+    source, spread, labels = explanation.source, explanation.spread, explanation.patch_labels
+    shares, indices = explanation.shares, explanation.indices[:_DRAWN].cpu()
+    shown = sorted(range(len(shares)), key=lambda number: -shares[number])[:_VIEWS]
     crops: Iterable[Pixels] = ()
     if has_pixels(source):
-        crops = read_crops(source, drawn.indices[:_CROPS].cpu())  # (_, C, h, w)
+        crops = read_crops(source, indices[:_CROPS])  # (_, C, h, w)
     return Picture(
-        image=_data_url(_with_outlines(view, drawn.outlines), side=_SIDE),
-        size=(width, height),
-        boxes=boxes(view, coords, extent=part.patch_side, smallest=smallest),
-        attention=drawn.attention[:_DRAWN].detach().cpu().double().numpy(),
-        ratios=drawn.mean_attention[drawn.indices[:_DRAWN].cpu()] * spread.patches,
+        views=[_view(explanation, number) for number in sorted(shown)],
+        images=len(shares),
+        attention=explanation.attention[:_DRAWN].detach().cpu().double().numpy(),
+        ratios=explanation.mean_attention[indices] * spread.patches,
         labels=None if labels is None else labels[:_DRAWN],
         crops=[_data_url(as_rgb(patch.transpose(1, 2, 0)), side=_CROP) for patch in crops],
         selected=len(explanation.indices),
         patches=explanation.patches,
         spread=spread,
-        canvas=len(source.shape) != 3 and part.picture is None,
-        shown=shown,
+        canvas=len(source.shape) != 3 and any(part.picture is None for part in source.parts),
+    )
+
+
+def _view(explanation: Explanation, number: int) -> View:
+    """The picture of one part of a bag, with those of the drawn patches that belong to it."""
+    part, several = explanation.source.parts[number], len(explanation.source.parts) > 1
+    view = part.thumbnail(_SMALL if several else _SIDE)
+    height, width = view.pixels.shape[:2]
+    smallest = 3 * max(width, height) / 320
+    here = np.flatnonzero(explanation.part_numbers[:_DRAWN] == number)
+    coords = explanation.coords[here]
+    outlines = [outline for outline in explanation.outlines if outline.image == part.image]
+    return View(
+        name=part.title,
+        share=explanation.shares[number],
+        image=_data_url(_with_outlines(view, outlines), side=_SIDE),
+        size=(width, height),
+        rows=here.tolist(),
+        boxes=boxes(view, coords, extent=part.patch_side, smallest=smallest),
     )
 
 

@@ -6,7 +6,8 @@ Letters: N patches of an image, K kept, T tasks, C classes.
 from __future__ import annotations
 
 import json
-from dataclasses import astuple, dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -26,8 +27,8 @@ from ips.predictor import Predictor
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 
-_VERSION = 5
-_MAX_CELLS = 2**20  # of an attention map
+_VERSION = 6
+_MAX_CELLS, _MAX_TOTAL = 2**20, 2**22  # of an attention map, and of all maps of a task
 
 # Errors of reading an answer: the file is missing or damaged.
 UNREADABLE = (OSError, SafetensorError, KeyError, ValueError)
@@ -38,30 +39,27 @@ class PartAnswer:
     """The attention to an image at one magnification.
 
     Attributes:
+        image: number of the image among those of the bag.
         extent: side of a patch in full-resolution pixels.
         magnification: magnification that was read, if there are several; otherwise None.
+        shares: share of the attention to the whole bag, per task and for the mean.
         maps: ``(T + 1, rows, columns)`` attention per task, and its mean; NaN where there is no
             patch, 0 where patches were skipped.
         cell: side of a cell of the maps in full-resolution pixels.
         offset: x, y of the maps' top-left corner.
     """
 
+    image: int
     extent: int
     magnification: float | None
+    shares: list[float]
     maps: Floats
     cell: float
     offset: tuple[int, int]
 
-    def numbers(self) -> dict[str, float | None]:
+    def numbers(self) -> dict[str, Any]:
         """All but the maps."""
-        left, top = self.offset
-        return {
-            "extent": self.extent,
-            "magnification": self.magnification,
-            "cell": self.cell,
-            "left": left,
-            "top": top,
-        }
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "maps"}
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class Answer:
     Attributes:
         patches: N.
         probabilities: ``(C,)`` per task, in the model's order.
-        parts: attention to the image, once for each magnification.
+        parts: attention to each image at each magnification.
         kept: ``(K, 2)`` top-left corners of the kept patches, most important first.
         part_numbers: ``(K,)`` the parts that they belong to.
         attention: ``(T + 1, K)`` attention of the kept patches; each row sums to 1.
@@ -100,13 +98,16 @@ class Answer:
         kept = [_array(attention) for attention in explanation.task_attention.values()]
         spreads, indices = [spread(row) for row in rows], explanation.indices.cpu().numpy()
         ratios = [row[indices] * s.patches for row, s in zip(rows, spreads, strict=True)]
-        scores, starts = explanation.patch_scores, [part.patches.start for part, _ in parts]
+        scores, max_cells = explanation.patch_scores, min(_MAX_CELLS, _MAX_TOTAL // len(parts))
         return cls(
             patches=explanation.patches,
             probabilities=[_array(p) for p in explanation.probabilities.values()],
-            parts=[_part_answer(part, patches, rows, explanation.seen) for part, patches in parts],
+            parts=[
+                _part_answer(part, patches, rows, explanation.seen, max_cells=max_cells)
+                for part, patches in parts
+            ],
             kept=explanation.coords,
-            part_numbers=np.searchsorted(starts, indices, side="right") - 1,
+            part_numbers=explanation.part_numbers,
             attention=np.stack([*kept, np.mean(kept, axis=0)]),
             ratios=np.stack(ratios).astype(np.float32),
             spreads=spreads,
@@ -139,11 +140,7 @@ class Answer:
                 raise ValueError("its numbers do not have the checksum that was stored with them")
             parts = [
                 PartAnswer(
-                    extent=values["extent"],
-                    magnification=values["magnification"],
-                    maps=_stored(file, f"maps.{i}"),
-                    cell=values["cell"],
-                    offset=(values["left"], values["top"]),
+                    **values | {"offset": tuple(values["offset"])}, maps=_stored(file, f"maps.{i}")
                 )
                 for i, values in enumerate(json.loads(metadata["parts"]))
             ]
@@ -176,11 +173,11 @@ class Answer:
             raise ValueError(f"its arrays have the shapes {shapes}, not {expected}")
 
 
-def cache_name(predictor: Predictor, image: Path, *facts: object) -> str:
-    """Name of the file for an image's answer; changes with model, file, patches and ``facts``."""
-    key = predictor.fingerprint(image)
+def cache_name(predictor: Predictor, images: Sequence[Path], *facts: object) -> str:
+    """Name of the file for a bag's answer; changes with model, files, patches and ``facts``."""
+    key = predictor.fingerprint(*images)
     if facts:
-        key = fingerprint(image, key, *facts)
+        key = fingerprint(images[0], key, *facts)
     return f"{key}-v{_VERSION}.safetensors"
 
 
@@ -196,15 +193,19 @@ def _part_answer(
     patches: PatchSource,
     rows: list[npt.NDArray[np.float64]],
     seen: npt.NDArray[np.bool_] | None,
+    *,
+    max_cells: int,
 ) -> PartAnswer:
     here = None if seen is None else seen[part.patches]
     maps = [
-        attention_map(patches, row[part.patches], seen=here, max_cells=_MAX_CELLS) for row in rows
+        attention_map(patches, row[part.patches], seen=here, max_cells=max_cells) for row in rows
     ]
     assert part.extent is not None  # the patches of an image have one
     return PartAnswer(
+        image=part.image,
         extent=part.extent,
         magnification=part.magnification,
+        shares=[float(row[part.patches].sum()) for row in rows],
         maps=np.stack([m.values for m in maps]).astype(np.float32),
         cell=maps[0].cell,
         offset=maps[0].offset,

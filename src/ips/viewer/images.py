@@ -10,9 +10,10 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from ips.annotations import read_outlines
+from ips.config import Config
 from ips.errors import DataError, ImageError
 from ips.images import Image, open_image
-from ips.inputs import list_images
+from ips.inputs import Bags, bag_files, find_bags
 from ips.patches import SlideFinder, open_features
 from ips.patches.opening import FEATURE_SUFFIXES
 
@@ -20,34 +21,40 @@ _ANNOTATION_COLOUR = "#ffa90e"
 _MAX_POINTS = 500_000  # a browser can still draw this many
 
 
-def find_images(given: Iterable[Path], *, features: bool = False) -> list[Path]:
-    """List the given files and the images in the given folders, each once.
+def find_images(given: Iterable[Path], config: Config, *, features: bool = False) -> Bags:
+    """List the given files, the images in given folders and those that CSVs name, as bags.
 
-    Pictures that ips wrote into a folder are skipped.
+    Pictures that ips wrote into a folder are skipped. For bags of several images see
+    `ips.inputs.find_bags`.
 
     Args:
-        given: files and folders.
+        given: files, folders and CSVs.
+        config: configuration of the model, which says what a bag is.
         features: whether the model takes feature files instead of images; the other kind is an
             error, and skipped in a folder that has both.
     """
-    found: dict[Path, None] = {}
+    found: Bags = {}
     for path in given:
         if not path.exists():
             raise ImageError(f"{path} does not exist: check the path")
-        files = [path]
+        bags = find_bags([path], config, features=features)
         if path.is_dir():
-            every = list_images(path, features=features)
-            files = [file for file in every if is_feature_file(file) == features] or every
-        found |= dict.fromkeys(files)
-    for path in found:
-        if features and not is_feature_file(path):
+            right = {
+                name: [file for file in files if is_feature_file(Path(file)) == features]
+                for name, files in bags.items()
+            }
+            bags = {name: files for name, files in right.items() if files} or bags
+        for name, files in bags.items():
+            found[name] = list(dict.fromkeys([*found.get(name, ()), *files]))
+    for file in bag_files(found):
+        if features and not is_feature_file(Path(file)):
             raise DataError(
-                f"{path}: the model was trained on features: give feature files, and the folder of "
+                f"{file}: the model was trained on features: give feature files, and the folder of "
                 "their slides as --slides"
             )
-        if is_feature_file(path) and not features:
-            raise DataError(f"{path}: holds features, but the model takes images: give the images")
-    return list(found)
+        if is_feature_file(Path(file)) and not features:
+            raise DataError(f"{file}: holds features, but the model takes images: give the images")
+    return found
 
 
 def is_feature_file(path: Path) -> bool:
@@ -79,6 +86,13 @@ def display_names(paths: list[Path]) -> list[str]:
     absolute = [path.absolute() for path in paths]
     root = commonpath([path.parent for path in absolute])
     return [path.relative_to(root).as_posix() for path in absolute]
+
+
+def bag_names(bags: Bags) -> dict[str, str]:
+    """Names of bags on the page: see `display_names` for single images."""
+    single = [Path(name) for name, files in bags.items() if files == [name]]
+    shown = dict(zip(map(str, single), display_names(single), strict=True))
+    return {name: shown.get(str(Path(name)), name) for name in bags}
 
 
 def annotation_shapes(path: Path, image: Image) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""The list of images and their predictions.
+"""The list of bags, which are single images or the images of a patient, and their predictions.
 
-A thread predicts the image on the page, and the other images only if it is asked to. A prediction
-that is interrupted for another image, or paused, resumes later.
+A thread predicts the bag on the page, and the others only if it is asked to. A prediction that is
+interrupted for another bag, or paused, resumes later.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import secrets
 import tempfile
 import threading
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -19,13 +19,20 @@ from pydantic import BaseModel
 
 from ips.errors import ImageError, IPSError, because
 from ips.files import fingerprint
+from ips.inputs import Bags
 from ips.patches import SlideFinder
 from ips.prediction_file import Truth
 from ips.predictor import Predictor
 from ips.viewer.answers import UNREADABLE, Answer, Floats, cache_name, load_probabilities
-from ips.viewer.images import SharedImages, display_names, find_slide, is_feature_file
+from ips.viewer.images import (
+    SharedImages,
+    bag_names,
+    display_names,
+    find_slide,
+    is_feature_file,
+)
 from ips.viewer.texts import answer_names, describe_predictions
-from ips.viewer.tiles import AttentionTiles
+from ips.viewer.tiles import AttentionTiles, rank_maps
 
 State = Literal["waiting", "running", "ready", "failed"]
 
@@ -33,14 +40,35 @@ _MAX_ANSWERS = 2  # in memory
 _PROGRESS_STEPS = 200  # of one prediction
 
 
+@dataclass(frozen=True)
+class EntryImage:
+    """One image of an entry.
+
+    Attributes:
+        path: file that is predicted.
+        name: its name on the page.
+        slide: slide behind a feature file; None for an image.
+    """
+
+    path: Path
+    name: str
+    slide: Path | None
+
+    @property
+    def file(self) -> Path:
+        """The image file that is shown."""
+        return self.slide or self.path
+
+
 @dataclass(eq=False)
 class Entry:
-    """One image of the library.
+    """One bag of the library: an image, or several images of a patient.
 
     Attributes:
         id: random identifier for the page, which reveals no path.
-        path: file that is predicted.
-        slide: slide behind a feature file; None for an image.
+        bag: name of the bag, a path if it is an image.
+        name: its name on the page.
+        images: its images.
         done: number of patches scored so far.
         total: number of patches, 0 until it is known.
         message: why the prediction failed.
@@ -50,9 +78,9 @@ class Entry:
     """
 
     id: str
-    path: Path
+    bag: str
     name: str
-    slide: Path | None = None
+    images: list[EntryImage]
     state: State = "waiting"
     done: int = 0
     total: int = 0
@@ -62,16 +90,16 @@ class Entry:
     version: int = 1
 
     @property
-    def file(self) -> Path:
-        """The image file that is shown."""
-        return self.slide or self.path
+    def paths(self) -> list[Path]:
+        """The files that are predicted."""
+        return [image.path for image in self.images]
 
 
 class Queue(BaseModel, frozen=True):
     """What the thread is asked to predict.
 
     Attributes:
-        all: all images, not only the one on the page.
+        all: all entries, not only the one on the page.
         paused: none, for the time being.
     """
 
@@ -90,9 +118,9 @@ class Library:
         predictor: the model, from `ips.load`.
         run: run folder of the model. Answers are cached there, or in a temporary folder if it is
             read-only or None.
-        paths: image files, or feature files whose slide is shown.
+        bags: image files, or feature files whose slide is shown, by the name of their bag.
         annotations: annotation file, or folder of files named like the images.
-        truth: correct answers by path and task, where they are known.
+        truth: correct answers by bag and task, where they are known.
         slides: where the slides of feature files are.
     """
 
@@ -100,7 +128,7 @@ class Library:
         self,
         predictor: Predictor,
         run: Path | None,
-        paths: list[Path],
+        bags: Bags,
         *,
         annotations: Path | None = None,
         truth: Truth | None = None,
@@ -110,15 +138,13 @@ class Library:
         self._slides = slides or SlideFinder()
         self.name = type(predictor.net).__name__ if run is None else run.absolute().name
         self.images = SharedImages(white=predictor.config.patches.white)
-        names = zip(paths, display_names(paths), strict=True)
-        entries = [Entry(secrets.token_urlsafe(9), path, name) for path, name in names]
-        self.entries = {entry.id: entry for entry in entries}
         self._truth = truth or {}
-        for entry in entries:
-            found = self._truth.get(str(entry.path), {})
+        self.entries: dict[str, Entry] = {}
+        for bag, name in bag_names(bags).items():
+            entry = Entry(secrets.token_urlsafe(9), bag, name, self._entry_images(bags[bag]))
+            found = self._truth.get(bag, {})
             entry.truths = [answer_names(found.get(task)) for task in predictor.net.tasks]
-            if is_feature_file(entry.path):
-                entry.slide = find_slide(entry.path, self._slides)
+            self.entries[entry.id] = entry
         self._folder, self._temporary = _writable(None if run is None else run / "viewer")
         self._wanted: Entry | None = None
         self._queue = Queue()
@@ -130,8 +156,16 @@ class Library:
         self._load = lru_cache(maxsize=_MAX_ANSWERS)(_load)
         self._thread = threading.Thread(target=self._run_predictions, daemon=True)
 
+    def _entry_images(self, files: list[str]) -> list[EntryImage]:
+        paths = [Path(file) for file in files]
+        images = []
+        for path, name in zip(paths, display_names(paths), strict=True):
+            slide = find_slide(path, self._slides) if is_feature_file(path) else None
+            images.append(EntryImage(path, name, slide))
+        return images
+
     def start(self) -> None:
-        """Start to predict the images in the background."""
+        """Start to predict in the background."""
         self._thread.start()
 
     def close(self) -> None:
@@ -147,12 +181,8 @@ class Library:
     def rows(self, since: int = 0) -> tuple[int, list[dict[str, Any]]]:
         """The current version, and the entries that changed after version ``since``."""
         with self._changed:
-            rows = [
-                {k: v for k, v in asdict(entry).items() if k not in ("path", "slide", "version")}
-                for entry in self.entries.values()
-                if entry.version > since
-            ]
-            return self._version, rows
+            changed = [entry for entry in self.entries.values() if entry.version > since]
+            return self._version, [_row(entry) for entry in changed]
 
     @property
     def labelled(self) -> bool:
@@ -179,7 +209,7 @@ class Library:
             self._changed.notify_all()
 
     def answer(self, entry: Entry) -> tuple[Answer, list[AttentionTiles]] | None:
-        """The answer for an image, and attention tiles of each part; None before it is ready."""
+        """The answer for an entry, and attention tiles of each part; None before it is ready."""
         with self._loading:
             if entry.state != "ready":
                 return None
@@ -192,11 +222,10 @@ class Library:
 
     def _cache_file(self, entry: Entry) -> Path:
         try:
-            facts: tuple[object, ...] = ()
-            if entry.slide is not None:
-                sizes = self._slides.patch_size, self._slides.level, self._slides.mpp
-                facts = fingerprint(entry.slide), *sizes
-            return self._folder / cache_name(self.predictor, entry.path, *facts)
+            slides = [fingerprint(image.slide) for image in entry.images if image.slide is not None]
+            sizes = self._slides.patch_size, self._slides.level, self._slides.mpp
+            facts: tuple[object, ...] = (*slides, *sizes) if slides else ()
+            return self._folder / cache_name(self.predictor, entry.paths, *facts)
         except OSError as error:
             reason = because(error, remedy="restart the viewer")
             raise ImageError(f"{entry.name} cannot be found any more {reason}") from error
@@ -243,10 +272,13 @@ class Library:
 
     def _predict(self, entry: Entry) -> None:
         path = self._cache_file(entry)  # before reading: the file may change meanwhile
-        if entry.slide is None:
-            source = self.predictor.open(self.images.open(entry.path)[0])
-        else:
-            source = self.predictor.open(entry.path).on_slide(self._slides)
+        opened: list[Any] = [
+            self.images.open(image.path)[0] if image.slide is None else image.path
+            for image in entry.images
+        ]
+        several = len(opened) > 1
+        source = self.predictor.open(opened if several else opened[0], name=entry.name)
+        source = source.on_slide(self._slides)
         self._update(entry, total=len(source))
         step = max(1, len(source) // _PROGRESS_STEPS)
 
@@ -258,13 +290,14 @@ class Library:
             if done < entry.total and (self._stopping or self._queue.paused or other):
                 raise _Preempted
 
-        explanation = self.predictor.predict(entry.path, source=source, progress=progress)
+        given = entry.paths if several else entry.paths[0]
+        explanation = self.predictor.predict(given, source=source, progress=progress)
         answer = Answer.from_explanation(explanation)
         answer.save(path)
         self._set_ready(entry, answer.probabilities)
 
     def _set_ready(self, entry: Entry, probabilities: list[Floats]) -> None:
-        truth = self._truth.get(str(entry.path), {})
+        truth = self._truth.get(entry.bag, {})
         predictions = describe_predictions(self.predictor, probabilities, truth)
         self._update(entry, state="ready", done=entry.total, predictions=predictions)
 
@@ -280,12 +313,17 @@ class Library:
 def _load(path: Path) -> tuple[Answer, list[AttentionTiles]]:
     answer = Answer.load(path)
     patches = [spread.patches for spread in answer.spreads]
-    tiles = []
-    for part in answer.parts:
-        others = [other.maps for other in answer.parts if other is not part]
-        drawn = AttentionTiles(part.maps, part.cell, part.offset, patches=patches, others=others)
-        tiles.append(drawn)
+    ranks, ratios = rank_maps([part.maps for part in answer.parts], patches)
+    pairs = zip(answer.parts, ranks, strict=True)
+    tiles = [AttentionTiles(r, ratios, cell=part.cell, offset=part.offset) for part, r in pairs]
     return answer, tiles
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    """What the page is told about an entry: no path of a file."""
+    hidden = ("bag", "images", "version")
+    row = {f.name: getattr(entry, f.name) for f in fields(entry) if f.name not in hidden}
+    return row | {"images": [image.name for image in entry.images]}
 
 
 def _writable(folder: Path | None) -> tuple[Path, tempfile.TemporaryDirectory[str] | None]:

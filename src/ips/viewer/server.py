@@ -55,18 +55,24 @@ _MEDIA_TYPES = {
 }
 
 
-async def _find_entry(request: Request, image_id: str) -> Entry:
-    entry = request.app.state.library.entries.get(image_id)
+async def _find_entry(request: Request, entry_id: str) -> Entry:
+    entry = request.app.state.library.entries.get(entry_id)
     if entry is None:
         raise HTTPException(404, "no such image")
     return entry  # type: ignore[no-any-return]
 
 
 _Entry = Annotated[Entry, Depends(_find_entry)]
-_ONE_BY_ONE = (
-    "This model answers for a patient, from all of the patient's images. Here it answers for each "
-    "image alone; ips explain shows the answer for a patient."
-)
+
+
+async def _check_number(entry: _Entry, number: int) -> int:
+    if not 0 <= number < len(entry.images):
+        raise HTTPException(404, "no such image")
+    return number
+
+
+_Number = Annotated[int, Depends(_check_number)]
+_Style = Annotated[MapStyle, Query()]
 
 
 def create_app(library: Library, *, token: str) -> FastAPI:
@@ -92,8 +98,7 @@ def create_app(library: Library, *, token: str) -> FastAPI:
         tasks, classes = list(library.predictor.net.tasks), library.predictor.patch_classes
         info = {"tasks": tasks, "classes": classes, "labelled": library.labelled}
         looks = {"colour_maps": COLOUR_MAPS, "share_range": SHARE_RANGE}
-        note = None if library.predictor.config.bags == "image" else _ONE_BY_ONE
-        return _json({"run": library.name, "note": note, **info, **looks})
+        return _json({"run": library.name, **info, **looks})
 
     @app.get("/api/images")
     async def images(since: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Response:
@@ -106,31 +111,41 @@ def create_app(library: Library, *, token: str) -> FastAPI:
         library.set_queue(asked)
         return _json(library.status())
 
-    @app.get("/api/images/{image_id}")
-    def image(entry: _Entry) -> Response:
+    # An entry is one image, or several of a patient, which are numbered from 0.
+
+    @app.get("/api/images/{entry_id}")
+    def answer(entry: _Entry) -> Response:
         library.predict_next(entry)
-        return _json(renderer.details(entry))
+        return _json(renderer.answer(entry))
 
-    @app.get("/api/images/{image_id}/annotations")
-    def annotations(entry: _Entry) -> Response:
-        return _json(renderer.annotations(entry))
+    @app.get("/api/images/{entry_id}/{number}")
+    def image(entry: _Entry, number: _Number) -> Response:
+        return _json(renderer.details(entry, number))
 
-    @app.get("/tiles/{image_id}/{zoom}/{column}/{row}")
-    def tile(entry: _Entry, zoom: int, column: int, row: int) -> Response:
-        return _picture(renderer.tile(entry, zoom, column, row))
+    @app.get("/api/images/{entry_id}/{number}/annotations")
+    def annotations(entry: _Entry, number: _Number) -> Response:
+        return _json(renderer.annotations(entry, number))
 
-    @app.get("/attention/{image_id}/{zoom}/{column}/{row}")
+    @app.get("/tiles/{entry_id}/{number}/{zoom}/{column}/{row}")
+    def tile(entry: _Entry, number: _Number, zoom: int, column: int, row: int) -> Response:
+        return _picture(renderer.tile(entry, number, zoom, column, row))
+
+    @app.get("/attention/{entry_id}/{number}/{zoom}/{column}/{row}")
     def attention(
-        entry: _Entry, zoom: int, column: int, row: int, style: Annotated[MapStyle, Query()]
+        entry: _Entry, number: _Number, zoom: int, column: int, row: int, style: _Style
     ) -> Response:
-        return _picture(renderer.attention_tile(entry, zoom, column, row, style))
+        return _picture(renderer.attention_tile(entry, number, zoom, column, row, style))
 
-    @app.get("/thumbnails/{image_id}")
-    def thumbnail(entry: _Entry) -> Response:
-        data = renderer.thumbnail(entry)
+    @app.get("/thumbnails/{entry_id}/{number}")
+    def thumbnail(entry: _Entry, number: _Number) -> Response:
+        data = renderer.thumbnail(entry, number)
         return Response(status_code=204) if data is None else _picture(data)
 
-    @app.get("/patches/{image_id}/{rank}")
+    @app.get("/thumbnails/{entry_id}/{number}/attention")
+    def attention_thumbnail(entry: _Entry, number: _Number, style: _Style) -> Response:
+        return _picture(renderer.attention_thumbnail(entry, number, style))
+
+    @app.get("/patches/{entry_id}/{rank}")
     def patch(entry: _Entry, rank: int) -> Response:
         return _picture(renderer.patch(entry, rank))
 

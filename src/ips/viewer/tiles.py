@@ -67,10 +67,10 @@ class MapStyle(BaseModel, frozen=True):
 
     Attributes:
         task: index of the map; the number of tasks stands for their mean.
-        part: number of the magnification, if the model has several.
+        part: number of the image at one magnification, if the bag has several.
         colour_map: name of the colours.
-        scale: colours show ranks within the image, or attention as a multiple of an even share on
-            a logarithmic scale, which is the same for all images.
+        scale: colours show ranks within the bag, or attention as a multiple of an even share on a
+            logarithmic scale, which is the same for all bags.
         smooth: interpolate between the centres of cells.
         min_rank: cells of a lower rank are transparent.
     """
@@ -131,41 +131,25 @@ def render_colour_map(colour_map: ColourMap) -> bytes:
 
 
 class AttentionTiles:
-    """Tiles of attention maps, as ranks or as multiples of an even share.
+    """Tiles of the attention maps of one image, as ranks or as multiples of an even share.
 
-    A softmax over many patches is close to zero for nearly all of them. The rank of a cell is
-    therefore 0 for the lowest attention and 1 for the highest. Zooming out takes the maximum of the
-    merged cells, so a single patch of high attention is visible at every zoom.
+    Zooming out takes the maximum of the merged cells, so a single patch of high attention is
+    visible at every zoom.
 
     Args:
-        maps: ``(R, rows, columns)`` attention; cells that are NaN or 0 are transparent.
+        ranks: ``(R, rows, columns)`` ranks of the cells from 0 to 1; NaN is transparent.
+        ratios: for each map, the multiples of an even share from rank 0 to rank 1.
         cell: side of a cell in full-resolution pixels.
         offset: x, y of the top-left corner.
-        patches: number of patches with any attention, for each map.
-        others: maps of the other magnifications, among which cells are ranked, too.
     """
 
     def __init__(
-        self,
-        maps: Floats,
-        cell: float,
-        offset: tuple[int, int],
-        *,
-        patches: Sequence[int],
-        others: Sequence[Floats] = (),
+        self, ranks: Floats, ratios: Sequence[Floats], *, cell: float, offset: tuple[int, int]
     ) -> None:
-        every = [m.reshape(len(maps), -1).astype(np.float64) for m in (maps, *others)]
-        values = np.concatenate(every, axis=1)  # (R, cells of all magnifications)
-        cells = maps[0].size
-        ranks = [percentiles(row)[:cells].reshape(maps.shape[1:]) for row in values]
-        self._levels = [np.where(maps > 0, np.stack(ranks), np.nan).astype(np.float32)]
+        self._levels = [ranks]
         while max(self._levels[-1].shape[1:]) > 1:
             self._levels.append(_max_pool(self._levels[-1]))
-        self._cell, self._offset = cell, offset
-        pairs = zip(values, patches, strict=True)
-        self._ratios = [
-            (np.sort(m[m > 0]) * n).astype(np.float32) for m, n in pairs
-        ]  # from rank 0 to rank 1
+        self._ratios, self._cell, self._offset = ratios, cell, offset
 
     def ratios(self, index: int, ranks: npt.ArrayLike) -> Floats:
         """Attention at these ranks of one map, as multiples of an even share."""
@@ -188,17 +172,56 @@ class AttentionTiles:
     def render(self, tile: Tile, style: MapStyle, *, size: tuple[int, int]) -> bytes:
         """A tile of one map as PNG; cells end with the image, which has this size."""
         ranks = self.ranks(style.task, tile, smooth=style.smooth)
-        visible = ranks >= style.min_rank  # False for NaN
         columns, rows = tile.inside(size)
-        visible[:, columns:] = visible[rows:] = False
+        ranks[:, columns:] = ranks[rows:] = np.nan
+        return _encode(PILImage.fromarray(self._coloured(ranks, style)), "PNG")
+
+    def render_area(self, area: tuple[int, int, int, int], style: MapStyle) -> bytes:
+        """All of one map inside left, top, width and height, as a small PNG of that shape."""
+        left, top, width, height = area
+        tile = Tile(left, top, downsample=ceil(max(width, height) / TILE))
+        columns, rows = tile.inside((left + width, top + height))
+        ranks = self.ranks(style.task, tile, smooth=style.smooth)[:rows, :columns]
+        return _encode(PILImage.fromarray(self._coloured(ranks, style)), "PNG")
+
+    def _coloured(self, ranks: Floats, style: MapStyle) -> Pixels:
+        """Ranks ``(h, w)`` as colours ``(h, w, 4)``."""
+        visible = ranks >= style.min_rank  # False for NaN
         shown = ranks[visible]
         if style.scale == "share":
             low, high = np.log(SHARE_RANGE)
             logarithms = np.log(self.ratios(style.task, shown))
             shown = np.clip((logarithms - low) / (high - low), 0, 1)
-        out = np.zeros((TILE, TILE, 4), dtype=np.uint8)
+        out = np.zeros((*ranks.shape, 4), dtype=np.uint8)
         out[visible] = _colour_table(style.colour_map)[np.rint(shown * 255).astype(np.uint8)]
-        return _encode(PILImage.fromarray(out), "PNG")
+        return out
+
+
+def rank_maps(maps: Sequence[Floats], patches: Sequence[int]) -> tuple[list[Floats], list[Floats]]:
+    """Rank the cells of all maps of a bag among each other.
+
+    A softmax over many patches is close to zero for nearly all of them. The rank of a cell is
+    therefore 0 for the lowest attention and 1 for the highest in the bag.
+
+    Args:
+        maps: ``(R, rows, columns)`` attention to each image at each magnification.
+        patches: number of patches with any attention, for each of the R maps.
+
+    Returns:
+        Ranks like ``maps``, NaN where a cell is NaN or 0; and for each of the R, the attention from
+        rank 0 to rank 1 as a multiple of an even share.
+    """
+    every = [m.reshape(len(m), -1).astype(np.float64) for m in maps]
+    values = np.concatenate(every, axis=1)  # (R, cells of all maps)
+    ranks = np.stack([percentiles(row) for row in values])
+    ranks[~(values > 0)] = np.nan
+    ends = np.cumsum([m.shape[1] for m in every])[:-1]
+    pieces = np.split(ranks, ends, axis=1)
+    pairs = zip(values, patches, strict=True)
+    return (
+        [piece.reshape(m.shape) for piece, m in zip(pieces, maps, strict=True)],
+        [(np.sort(row[row > 0]) * n).astype(np.float32) for row, n in pairs],
+    )
 
 
 def _cells_at(cells: Floats, rows: Floats, columns: Floats) -> Floats:

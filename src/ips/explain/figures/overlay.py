@@ -5,6 +5,7 @@ Lengths on the page are in inches.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
+from ips.annotations import Outline
 from ips.explain.colours import MUTED, RULE, shortened
 from ips.explain.explanation import Explanation
 from ips.explain.figures.drawing import (
@@ -85,7 +87,7 @@ def overlay_page(explanation: Explanation) -> Page:
         page.write(x, y + 0.18, panel.text, size=7.5, color=MUTED)
         axes = page.axes(x, y + _NAMES, *size)
         _draw_map(axes, panel)
-        draw_outlines(axes, panel.view, explanation.outlines)
+        draw_outlines(axes, panel.view, panel.outlines)
         _draw_bar(page.axes(x, y + _NAMES + 0.1 + height, panel_width, 0.11), panel.among)
     for i, crop in enumerate(crops):
         draw_crop(page, MARGIN + i * (side + _CROP_GAP), below, side=side, patch=crop)
@@ -109,6 +111,7 @@ class _Panel:
     view: Thumbnail
     raster: AttentionMap
     among: Floats
+    outlines: Sequence[Outline]
 
 
 def _panels(explanation: Explanation) -> list[_Panel]:
@@ -140,7 +143,8 @@ def _panels(explanation: Explanation) -> list[_Panel]:
                 text = f"{share:.3g} % of all attention, highest: {most:.3g} %"
                 name = part.name if len(rows) == 1 else f"{part.name}: {name}"
             name = f"{name}: nearly uniform" if found.uniform else name
-            panels.append(_Panel(name, text, view, rasters[task][number], among[task]))
+            raster = rasters[task][number]
+            panels.append(_Panel(name, text, view, raster, among[task], part.outlines))
     return panels
 
 

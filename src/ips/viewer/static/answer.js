@@ -1,8 +1,10 @@
 // The prediction of the current image, and its attention.
 
+import { selectImage } from "./image.js";
 import {
-  $, element, formatNumber, formatPercent, formatRatio, hasSeveralTasks, images, page, reducedMotion, run,
+  $, element, formatNumber, formatPercent, formatRatio, hasSeveralTasks, imageNames, images, page, reducedMotion, run,
 } from "./page.js";
+import { showStrip } from "./strip.js";
 
 const MAX_CLASSES = 12; // listed at first
 const MAX_PATCHES = 60; // in the gallery
@@ -19,10 +21,12 @@ export function showAnswer() {
   const { details } = page;
   const answer = !details.error && details.answer;
   $("image-name").textContent = details.name;
+  const names = imageNames();
+  const place = names.length > 1 ? `${page.image + 1} of ${names.length}: ${names[page.image]}\n` : "";
   const size = details.error ? "" : `${formatNumber(details.width)} × ${formatNumber(details.height)} px`;
   const all = answer && answer.tissue ? "patches with tissue" : "patches";
   const kept = answer ? `\n${formatNumber(answer.count)} of ${formatNumber(answer.patches)} ${all} kept` : "";
-  $("facts").textContent = size + kept;
+  $("facts").textContent = place + size + kept;
   $("task-section").hidden = !hasSeveralTasks();
   showProbabilities();
   showParts();
@@ -81,8 +85,13 @@ export function showProbabilities() {
 }
 
 // A model that reads several magnifications has a map and patches for each.
-function showParts() {
+export function imageParts(image = page.image) {
   const parts = page.details?.answer?.parts ?? [];
+  return parts.map((part, number) => ({ ...part, number })).filter((part) => part.image === image);
+}
+
+function showParts() {
+  const parts = imageParts();
   page.part = Math.min(page.part, Math.max(parts.length - 1, 0));
   $("parts").hidden = parts.length < 2;
   $("parts").replaceChildren(...parts.map(({ magnification }, part) => {
@@ -97,7 +106,7 @@ function showParts() {
 }
 
 export function selectPart(part) {
-  const count = page.details?.answer?.parts.length;
+  const count = imageParts().length;
   if (!count) return;
   page.part = (part + count) % count;
   showParts();
@@ -115,10 +124,18 @@ export function showScale() {
   const fixed = [`≤${low}×`, `${Math.sqrt(low * high)}×`, `≥${high}×`];
   const ticks = isRank ? (answer?.scales[page.task] ?? []).map(formatRatio) : fixed;
   $("ticks").replaceChildren(...ticks.map((text) => element("span", "", text)));
+  $("map-scale").options[0].text = imageNames().length > 1 ? "rank in this patient" : "rank in this image";
   $("ticks").title = "Attention of a patch as a multiple of an even share, which all would have if all had the same";
   $("spread").textContent = spread?.text ?? "";
   $("uniform").hidden = !spread?.uniform || !$("attention").checked;
   $("uniform").title = spread?.text ?? "";
+}
+
+// How a map is drawn, for the address of its tiles.
+export function mapQuery(part, modified) {
+  const style = { colour_map: $("colour-maps").value, scale: $("map-scale").value, smooth: $("smooth").checked };
+  const minRank = (1 - TOP_SHARES[$("top").value]).toFixed(3);
+  return new URLSearchParams({ task: page.task, part, ...style, min_rank: minRank, modified }).toString();
 }
 
 // A new layer covers the previous one, which is removed once the new one is loaded. (Leaflet's
@@ -126,16 +143,16 @@ export function showScale() {
 export function showAttention() {
   const previous = page.layers.attention || [];
   delete $("map").dataset.attention; // set again once the layer is loaded
-  if (!page.map || !page.details?.answer || !$("attention").checked) {
+  showStrip();
+  const part = imageParts()[page.part];
+  if (!page.map || !part || !$("attention").checked) {
     previous.forEach((layer) => layer.remove());
     page.layers.attention = [];
     return;
   }
-  const minRank = (1 - TOP_SHARES[$("top").value]).toFixed(3);
-  const { id, modified } = page.details;
-  const style = { colour_map: $("colour-maps").value, scale: $("map-scale").value, smooth: $("smooth").checked };
-  const query = new URLSearchParams({ task: page.task, part: page.part, ...style, min_rank: minRank, modified }).toString();
-  const layer = L.tileLayer(`attention/${id}/{z}/{x}/{y}?${query}`, {
+  const { id, image, modified } = page.details;
+  const query = mapQuery(part.number, modified);
+  const layer = L.tileLayer(`attention/${id}/${image}/{z}/{x}/{y}?${query}`, {
     ...page.layers.options,
     opacity: Number($("opacity").value),
   });
@@ -149,23 +166,22 @@ export function showAttention() {
   layer.addTo(page.map);
 }
 
-// The kept patches, sorted by their attention for the current task.
+// The kept patches of all images of a patient, at one magnification, sorted by their attention for
+// the current task.
 
 function sortedPatches() {
-  const { kept, attention, ratios, classes, part_numbers } = page.details.answer;
+  const { kept, attention, ratios, classes, parts, part_numbers } = page.details.answer;
+  const magnification = imageParts()[page.part]?.magnification;
   const values = (rank) => ({ attention: attention[page.task][rank], ratio: ratios[page.task][rank] });
   return kept
-    .map(([x, y], rank) => ({ x, y, rank, ...values(rank), class: classes?.[rank] }))
-    .filter((patch) => part_numbers[patch.rank] === page.part)
+    .map(([x, y], rank) => ({ ...parts[part_numbers[rank]], x, y, rank, ...values(rank), class: classes?.[rank] }))
+    .filter((patch) => magnification === undefined || patch.magnification === magnification)
     .filter((patch) => page.patchClass === null || patch.class === page.patchClass)
     .sort((a, b) => b.attention - a.attention);
 }
 
 const patchColour = (patch) => (patch.class === undefined ? OUTLINE : PALETTE[Math.min(patch.class, 9)]);
-const patchBounds = ({ x, y }) => {
-  const { extent } = page.details.answer.parts[page.part];
-  return [[y, x], [y + extent, x + extent]];
-};
+const patchBounds = ({ x, y, extent }) => [[y, x], [y + extent, x + extent]];
 const className = (patch) => (patch.class === undefined ? "" : run.classes[patch.class]);
 
 function addRectangle(patch, weight, layer) {
@@ -183,13 +199,16 @@ function galleryItem(patch) {
   if (patch.class !== undefined) picture.style.setProperty("--class-colour", patchColour(patch));
   const ratio = formatRatio(patch.ratio);
   const numbers = element("span", "", share, element("span", "ratio", ratio));
+  const several = imageNames().length > 1;
   const caption = element("span", "caption", numbers, element("span", "class", name));
+  if (several) caption.append(element("span", "of", `image ${patch.image + 1}`));
   const button = element("button", "", picture, caption);
-  const position = `x ${formatNumber(patch.x)}, y ${formatNumber(patch.y)}`;
+  button.dataset.rank = patch.rank;
+  const position = `${several ? `${imageNames()[patch.image]}, ` : ""}x ${formatNumber(patch.x)}, y ${formatNumber(patch.y)}`;
   const shares = `${share} of the attention among the kept patches, ${ratio} an even share among all`;
   button.title = `${position}: ${shares}${name ? `, class ${name}` : ""}`;
   button.setAttribute("aria-label", `Go to the patch at ${button.title}`);
-  button.addEventListener("click", () => goTo(patch, button));
+  button.addEventListener("click", () => goTo(patch));
   return element("li", "", button);
 }
 
@@ -203,13 +222,16 @@ export function showPatches() {
   if (!page.map || !answer) return;
   const patches = sortedPatches();
   $("gallery").append(...patches.slice(0, MAX_PATCHES).map(galleryItem));
-  if ($("outlines").checked) patches.reverse().forEach((patch) => addRectangle(patch, 1.5, page.layers.outlines));
+  const here = patches.filter(({ image }) => image === page.image);
+  if ($("outlines").checked) here.reverse().forEach((patch) => addRectangle(patch, 1.5, page.layers.outlines));
 }
 
-function goTo(patch, button) {
-  if (!page.details?.answer) return;
+async function goTo(patch) {
+  const { id } = page.details;
+  if (patch.image !== page.image) await selectImage(patch.image);
+  if (!page.map || !page.details?.answer || page.details.id !== id || page.image !== patch.image) return;
   $("gallery").querySelector("[aria-current]")?.removeAttribute("aria-current");
-  button.setAttribute("aria-current", "true");
+  $("gallery").querySelector(`[data-rank="${patch.rank}"]`)?.setAttribute("aria-current", "true");
   page.layers.selected.clearLayers();
   addRectangle(patch, 3.5, page.layers.selected);
   const bounds = L.latLngBounds(patchBounds(patch)).pad(1.5);

@@ -1,11 +1,12 @@
-// The current image: its tiles and annotations.
+// The current image, which may be one of several of a patient: its tiles and annotations.
 
 import { showAnswer } from "./answer.js";
 import { poll } from "./library.js";
 import { showOverview, updateFrame } from "./overview.js";
 import {
-  $, element, fetchJson, formatNumber, formatPercent, images, page, reducedMotion, showNotice, updateControls,
+  $, element, fetchJson, formatNumber, formatPercent, imageNames, images, page, reducedMotion, showNotice, updateControls,
 } from "./page.js";
+import { showStrip } from "./strip.js";
 
 const TILE = 256;
 const EXTRA_ZOOM = 4; // how far an image can be enlarged beyond its own pixels
@@ -18,26 +19,40 @@ export async function openImage(id) {
   item.scrollIntoView({ block: "nearest" });
   $("images").setAttribute("aria-activedescendant", item.id);
   history.replaceState(null, "", `#${id}`);
+  page.image = 0;
   page.details = null;
   await loadDetails(id);
   if (page.currentId === id) poll();
 }
 
+// Show another image of the patient.
+export async function selectImage(number) {
+  const count = imageNames().length;
+  page.image = (number + count) % count;
+  showStrip();
+  await loadDetails(page.currentId);
+}
+
 export async function loadDetails(id) {
-  const failed = (error) => ({ id, name: images.get(id).row.name, error: error.message });
-  const details = await fetchJson(`api/images/${id}`).catch(failed);
-  if (page.currentId !== id) return; // another image was opened in the meantime
+  const { image } = page;
+  const { name } = images.get(id).row;
+  const failed = (error) => ({ error: error.message });
+  const [answer, picture] = await Promise.all(
+    [`api/images/${id}`, `api/images/${id}/${image}`].map((address) => fetchJson(address).catch(failed)),
+  );
+  if (page.currentId !== id || page.image !== image) return; // another image was opened in the meantime
   const previous = page.details;
-  const isSame = page.map && previous?.id === id && previous.modified === details.modified;
+  const details = { id, image, name, ...picture, error: picture.error ?? answer.error, answer: answer.patches ? answer : null };
+  const isSame = page.map && previous?.id === id && previous.image === image && previous.modified === details.modified;
   page.details = details;
-  document.title = `${details.name} – ips view`;
+  document.title = `${name} – ips view`;
   if (!isSame) createMap();
   if (details.error) showNotice(details.error);
   else {
     const { row } = images.get(id);
     showNotice(row.state === "failed" ? row.message : "", true);
     const reportError = (error) => page.currentId === id && showNotice(error.message, true);
-    if (!isSame && details.annotated) showAnnotations(id).catch(reportError);
+    if (!isSame && details.annotated) showAnnotations(id, image).catch(reportError);
   }
   showAnswer();
   updateControls();
@@ -51,7 +66,7 @@ function createMap() {
   $("pointer").textContent = $("magnification").textContent = "";
   delete $("map").dataset.zoom;
   if (page.details.error) return;
-  const { id, modified, width, height, zoom } = page.details;
+  const { id, image, modified, width, height, zoom } = page.details;
   // Latitude and longitude are y and x in full-resolution pixels; y points down.
   const crs = L.extend({}, L.CRS.Simple, {
     transformation: new L.Transformation(1, 0, 1, 0),
@@ -82,7 +97,7 @@ function createMap() {
     noWrap: true,
     keepBuffer: 1,
   };
-  const tiles = L.tileLayer(`tiles/${id}/{z}/{x}/{y}?modified=${modified}`, options).addTo(page.map);
+  const tiles = L.tileLayer(`tiles/${id}/${image}/{z}/{x}/{y}?modified=${modified}`, options).addTo(page.map);
   tiles.on("tileerror", showTileError);
   const [outlines, selected] = [L.layerGroup().addTo(page.map), L.layerGroup().addTo(page.map)];
   page.layers = { options, outlines, selected, annotations: L.layerGroup() };
@@ -143,9 +158,9 @@ function updateScaleBar() {
   $("scale-text").textContent = length >= 1000 ? `${formatNumber(length / 1000)} mm` : `${+length.toPrecision(1)} µm`;
 }
 
-async function showAnnotations(id) {
-  const shapes = await fetchJson(`api/images/${id}/annotations`);
-  if (page.currentId !== id || !page.map) return;
+async function showAnnotations(id, image) {
+  const shapes = await fetchJson(`api/images/${id}/${image}/annotations`);
+  if (page.currentId !== id || page.image !== image || !page.map) return;
   for (const { kind, lines, name, colour } of shapes) {
     const points = lines.map((line) => line.map(([x, y]) => [y, x]));
     const style = { color: colour, weight: 2, fillOpacity: 0.06 };

@@ -44,7 +44,7 @@ export function updateRow(row) {
     item.setAttribute("aria-selected", "false");
     item.addEventListener("click", () => openImage(row.id));
     $("images").append(item);
-    addThumbnail(picture, row.id);
+    addThumbnail(picture, `thumbnails/${row.id}/0`);
     image = { item };
     images.set(row.id, image);
   }
@@ -54,7 +54,8 @@ export function updateRow(row) {
   item.classList.toggle("failed", row.state === "failed");
   item.classList.toggle("wrong", wrong);
   item.querySelector(".name").textContent = row.name;
-  item.querySelector(".status").textContent = statusText(row);
+  const count = row.images.length;
+  item.querySelector(".status").textContent = (count > 1 ? `${count} images · ` : "") + statusText(row);
   item.querySelector(".verdict").textContent = wrong ? "✗" : right ? "✓" : "";
   item.querySelector(".verdict").title = wrong ? "wrong" : right ? "correct" : "";
   item.title = row.message || row.name;
@@ -78,7 +79,9 @@ export function applyFilter() {
   }
   const total = formatNumber(images.size);
   const isFiltered = words.length || wrongOnly;
-  const parts = [`${isFiltered ? `${formatNumber(count.visible)} of ${total}` : total} ${images.size === 1 ? "image" : "images"}`];
+  const unit = [...images.values()].some(({ row }) => row.images.length > 1) ? "patient" : "image";
+  const number = isFiltered ? `${formatNumber(count.visible)} of ${total}` : total;
+  const parts = [`${number} ${unit}${images.size === 1 ? "" : "s"}`];
   if (count.ready < images.size) parts.push(`${formatNumber(count.ready)} predicted`);
   if (run.labelled) parts.push(`${formatNumber(count.wrong)} wrong`);
   $("count").textContent = parts.join(", ");

@@ -5,13 +5,13 @@ import { $, page } from "./page.js";
 const LARGEST = 168; // of its sides, in pixels of the screen
 
 export function showOverview() {
-  const { id, modified, bounds } = page.details;
+  const { id, image, modified, bounds } = page.details;
   const [, , width, height] = bounds;
   const scale = Math.min(LARGEST / width, LARGEST / height);
   $("overview").style.width = `${Math.max(24, scale * width)}px`;
   $("overview").style.height = `${Math.max(24, scale * height)}px`;
   $("overview-image").classList.remove("loaded");
-  $("overview-image").src = `thumbnails/${id}?modified=${modified}`;
+  $("overview-image").src = `thumbnails/${id}/${image}?modified=${modified}`;
 }
 
 // Hidden if all of the image is visible.

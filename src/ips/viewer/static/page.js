@@ -4,10 +4,11 @@ export const $ = (id) => document.getElementById(id);
 export const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
 
 export const run = { tasks: [], classes: null, colour_maps: [], labelled: false, share_range: [1, 100] };
-export const images = new Map(); // id to { row, item }: the data of an image and its list item
+export const images = new Map(); // id to { row, item }: an image, or the images of a patient, and its list item
 export const page = {
   currentId: null,
-  details: null, // of the current image
+  image: 0, // number of the current image among those of a patient
+  details: null, // of the current image, and the answer for the patient
   task: 0, // run.tasks.length stands for all tasks
   part: 0, // number of the magnification
   patchClass: null, // show only patches of this class
@@ -28,6 +29,7 @@ export function element(tag, className = "", ...children) {
 export const formatNumber = (value) => value.toLocaleString("en-US");
 export const formatPercent = (value) => (value >= 0.0995 ? Math.round(100 * value) : (100 * value).toFixed(1)) + " %";
 export const hasSeveralTasks = () => run.tasks.length > 1;
+export const imageNames = () => images.get(page.currentId)?.row.images ?? [];
 export const isPending = (row) => row.state === "waiting" || row.state === "running";
 
 // A multiple of an even share of the attention.

@@ -1,4 +1,4 @@
-// Pictures of the images in the list. They are requested one after the other, so that they do not
+// Small pictures of images. They are requested one after the other, so that they do not
 // delay the tiles of the current image, and only for items that are visible.
 
 const queue = [];
@@ -20,9 +20,9 @@ function loadNext() {
   picture.src = picture.dataset.address;
 }
 
-export function addThumbnail(picture, id) {
+export function addThumbnail(picture, address) {
   picture.alt = "";
-  picture.dataset.address = `thumbnails/${id}`;
+  picture.dataset.address = address;
   const finish = () => {
     isLoading = false;
     loadNext();

@@ -1,10 +1,13 @@
 // Start of the page of `ips view`, and its controls.
 
 import { TOP_SHARES, selectPart, showAnswer, showAttention, showPatches, showProbabilities, showScale } from "./answer.js";
-import { fitImage, openImage, toggleAnnotations } from "./image.js";
+import { fitImage, openImage, selectImage, toggleAnnotations } from "./image.js";
 import { applyFilter, changeQueue, receiveChanges, step, updateRows } from "./library.js";
 import { addOverview } from "./overview.js";
-import { $, element, fetchJson, formatPercent, hasSeveralTasks, images, page, run, showNotice, updateControls } from "./page.js";
+import {
+  $, element, fetchJson, formatPercent, hasSeveralTasks, imageNames, images, page, run, showNotice, updateControls,
+} from "./page.js";
+import { showStrip } from "./strip.js";
 
 function selectTask(task) {
   page.task = task;
@@ -79,6 +82,7 @@ function addControls() {
   $("layer-section").addEventListener("input", showSettings);
   $("opacity").addEventListener("input", () => {
     page.layers.attention?.forEach((layer) => layer.setOpacity(Number($("opacity").value)));
+    showStrip();
   });
   $("top").addEventListener("input", () => {
     clearTimeout(redrawTimer);
@@ -108,6 +112,13 @@ function addControls() {
     selectPart(page.part + offset);
     $("parts").children[page.part].focus();
   });
+  $("strip").addEventListener("keydown", (event) => {
+    const offset = ARROWS[event.key];
+    if (!offset) return;
+    event.preventDefault();
+    selectImage(page.image + offset);
+    $("strip").children[page.image].focus();
+  });
   $("predict-all").addEventListener("click", () => changeQueue({ all: true, paused: false }));
   $("pause").addEventListener("click", () => changeQueue({ paused: !page.queue.paused }));
   $("wrong").addEventListener("change", applyFilter);
@@ -135,6 +146,7 @@ function addControls() {
       a: () => $("attention").click(),
       s: () => $("smooth").click(),
       m: () => selectPart(page.part + 1),
+      i: () => imageNames().length > 1 && selectImage(page.image + 1),
       o: () => $("outlines").click(),
       w: () => $("wrong").click(),
       p: () => $("pause").click(),
@@ -155,8 +167,6 @@ async function start() {
     page.task = hasSeveralTasks() ? run.tasks.length : 0;
     $("run").textContent = run.run;
     $("run").title = run.run;
-    $("one-by-one").textContent = run.note || "";
-    $("one-by-one").hidden = !run.note;
     addControls();
     showSettings();
     receiveChanges(await fetchJson("api/images"));
