@@ -53,6 +53,7 @@ _EXTRAS = {
     "onnx": "onnx",
     "onnxruntime": "onnx",
     "onnxscript": "onnx",
+    "optuna": "tune",
 }
 
 #: What to do about errors of the operating system that say nothing about the content of a file.

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from ips.slides.states import SlideState
     from ips.slides.tissue import find_tissue
     from ips.training import Data, Evaluation, evaluate
+    from ips.tuning import Trial, Tuning
     from ips.work import Place
 
 __all__ = [
@@ -88,6 +89,7 @@ __all__ = [
     "share",
     "train",
     "train_folds",
+    "tune",
     "view",
 ]
 
@@ -216,6 +218,54 @@ def read_config(recipe: str, scale: Scale | None, settings: Sequence[str]) -> Co
         tasks = label_columns(config.tasks)
         check_columns(data.csv, root=data.root, path=data.path, tasks=tasks, group=data.group)
     return config
+
+
+def tune(
+    recipe: AnyPath,
+    *,
+    out: AnyPath,
+    over: Sequence[str] = (),
+    trials: int = 20,
+    hours: float | None = None,
+    scale: Scale | None = None,
+    settings: Sequence[str] = (),
+    seed: int = 0,
+    console: Console | None = None,
+    on_trial: Callable[[Trial], None] | None = None,
+) -> Tuning:
+    """Search for the settings with the best validation scores, without any test images.
+
+    Calling it again continues a search that was interrupted.
+
+    Args:
+        recipe: name of a recipe, or path of a YAML file.
+        out: folder of the search; the best config is its ``best.yaml``.
+        over: settings and their values, as ``train.lr=0.0003..0.01`` or ``select.keep=5,10,20``; by
+            default learning rate, M, patch size and encoder around those of the config.
+        trials: number of trainings, with those that the folder has already.
+        hours: time after which no further training begins.
+        scale: scale of the recipe; ``laptop`` by default, where the recipe has it.
+        seed: random seed of the search.
+        on_trial: callback that receives every training that has ended.
+    """
+
+    def configure(chosen: Sequence[str]) -> Config:
+        return read_config(str(recipe), scale, [*settings, *chosen])
+
+    configure([])  # a mistake in it is reported before torch is imported
+    from ips.tuning import tune as search
+
+    return search(
+        configure,
+        Path(out),
+        name=str(recipe),
+        over=over,
+        trials=trials,
+        hours=hours,
+        seed=seed,
+        console=console,
+        on_trial=on_trial,
+    )
 
 
 def extract_features(

@@ -19,7 +19,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "5000")
 
 # Each module adds its commands to `app`; `ips --help` lists them in the order of these imports.
 # isort: off
-from ips.cli import own_data, train, predict, pretrain, experiment  # noqa: F401
+from ips.cli import own_data, train, tune, predict, pretrain, experiment  # noqa: F401
 from ips.cli import recipes, data, slides, bench, compare, export, doctor  # noqa: F401
 # isort: on
 
