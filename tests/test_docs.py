@@ -51,10 +51,33 @@ def commands(page: Path) -> Iterator[list[str]]:
     text = page.read_text(encoding="utf-8")
     blocks = re.findall(r"```\w*\n(.*?)```", text, flags=re.DOTALL)
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    lines = [re.sub(r"^(\$ |(torchrun|srun) .*?(?=\bips ))", "", line) for line in lines]
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     for line in [*lines, *re.findall(r"`([^`]+)`", text)]:
         if line.startswith("ips "):
             yield shlex.split(line.partition(" > ")[0], comments=True)[1:]
+
+
+def scripts(page: Path) -> Iterator[list[str]]:
+    """The words of every `python` command of this project on a page, in code blocks."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    for line in re.findall(r"^(?:\w+=\S+ )*python (.*)$", text, flags=re.MULTILINE):
+        yield shlex.split(line, comments=True)
+
+
+@BY_PAGE
+def test_scripts_exist(page: Path) -> None:
+    for words in scripts(page):
+        if words[0] == "-m":
+            path = ROOT / words[1].replace(".", "/")
+            path = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+        else:
+            path = ROOT / words[0]
+        assert path.is_file(), f"python {' '.join(words)}: no such script"
+        text = path.read_text(encoding="utf-8")
+        for word in words[1:]:
+            if word.startswith("--"):
+                assert f'"{word}"' in text, f"python {' '.join(words)}: no option {word}"
 
 
 def option_settings(words: list[str]) -> list[str]:
