@@ -54,6 +54,8 @@ _EXTRAS = {
     "onnxruntime": "onnx",
     "onnxscript": "onnx",
     "optuna": "tune",
+    "wandb": "wandb",
+    "mlflow": "mlflow",
 }
 
 #: What to do about errors of the operating system that say nothing about the content of a file.

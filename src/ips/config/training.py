@@ -110,6 +110,9 @@ class TrainConfig(Section):
     checkpoint_minutes: float = key(
         10, "Minutes after which the state is saved, also within an epoch; 0 for every step", ge=0
     )
+    loggers: list[Literal["wandb", "mlflow"]] = key(
+        [], "Further logs, beside TensorBoard and CSV: wandb (Weights & Biases), mlflow"
+    )
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = key(
         "32-true", "Floating-point precision: 32-true, 16-mixed or bf16-mixed"
     )

@@ -140,8 +140,8 @@ class MetricsFile(Callback):
         writer.writeheader()
         writer.writerows([*(old for old in self._read() if int(old["epoch"]) < epoch), row])
         write_text(self._path, text.getvalue())
-        if trainer.logger is not None:
-            trainer.logger.log_metrics(values, step=epoch)
+        for logger in trainer.loggers:
+            logger.log_metrics(values, step=epoch)
 
     def _read(self) -> list[dict[str, str]]:
         """The rows of earlier epochs; raises an error if they are not those of a training."""

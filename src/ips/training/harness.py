@@ -150,7 +150,7 @@ def fit(
     deterministic: bool = False,
     gradient_clip: float | None = None,
     accumulate: int = 1,
-    logger: Logger | None = None,
+    loggers: Sequence[Logger] = (),
     log_memory: bool = False,
     callbacks: Sequence[L.Callback] = (),
 ) -> L.Trainer:
@@ -169,7 +169,7 @@ def fit(
         deterministic: use only deterministic operations; an error names one that is not.
         gradient_clip: maximum norm of the gradient; None for no limit.
         accumulate: number of batches per update of the weights.
-        logger: further logger of the epoch metrics.
+        loggers: further loggers of the epoch metrics.
         log_memory: add the column ``peak_mb`` to the metrics.
         callbacks: further callbacks, called first.
     """
@@ -189,7 +189,7 @@ def fit(
             precision=precision,
             gradient_clip_val=gradient_clip,
             accumulate_grad_batches=accumulate,
-            logger=logger or False,
+            logger=list(loggers),
             callbacks=[EqualNorms(), *callbacks, *own],
             reload_dataloaders_every_n_epochs=1,  # the order depends on the epoch
         )

@@ -22,7 +22,7 @@ from ips.config_io import parse_saved_config, read_yaml, write_yaml
 from ips.data.augmented import AugmentedData
 from ips.data.cells import encoding_note
 from ips.data.split import Split
-from ips.errors import ConfigError
+from ips.errors import ConfigError, require
 from ips.files import write_text
 from ips.localisation import Localisation
 from ips.models import Net
@@ -42,6 +42,7 @@ from ips.training.event_log import EventLog
 from ips.training.folder import ModelEpoch, RunFolder, TrainedModel, load_model, save_model
 from ips.training.leaks import leaks
 from ips.training.localiser import Localiser
+from ips.training.loggers import open_loggers
 from ips.training.model import build_lead, build_model, resolve
 from ips.training.module import BatchObserver, Learner
 from ips.training.processes import Processes
@@ -57,7 +58,7 @@ _FREE = (
     *("train.workers", "select.load", "select.compile"),
     # These change it by rounding, random streams and the statistics of BatchNorm.
     *("train.devices", "train.nodes", "train.strategy", "train.sync_batchnorm"),
-    "train.checkpoint_minutes",
+    *("train.checkpoint_minutes", "train.loggers"),
     *("patches.channels", "patches.slide_mpp"),
 )
 
@@ -120,6 +121,7 @@ def train(
         watch: callback that receives the number of finished epochs and the model.
     """
     folder, processes = RunFolder(run), check_processes(config)
+    require(*config.train.loggers)
     with folder.lock(processes):
         started = folder.has_run(resume=resume)
         data = data or build_data(config)
@@ -148,27 +150,30 @@ def train(
         watchers = [_watcher(watch)] if watch and processes.is_first else []
         first = [*([best] if best else []), *watchers]
         audit = [Auditing(shortlists, say)] if shortlists else []
-        trainer = harness.fit(
-            Learner(
-                net, config, weights=weights, lead=build_lead(net, config), shortlists=shortlists
-            ),
-            Batches(config, _augmented(data, config), shortlists=shortlists),
-            folder,
-            settings=_flat_settings(config),
-            progress=progress,
-            epochs=config.train.epochs,
-            precision=config.train.precision,
-            processes=processes,
-            strategy=config.train.strategy,
-            sync_batchnorm=config.train.sync_batchnorm,
-            checkpoint_minutes=config.train.checkpoint_minutes,
-            deterministic=config.train.deterministic,
-            gradient_clip=config.train.clip or net.gradient_clip,
-            accumulate=config.train.accumulate,
-            logger=EventLog(run / "tensorboard"),
-            log_memory=True,
-            callbacks=[*first, *audit, starting],
-        )
+        settings = _flat_settings(config)
+        names = config.train.loggers if processes.is_first else []
+        lead = build_lead(net, config)
+        learner = Learner(net, config, weights=weights, lead=lead, shortlists=shortlists)
+        with open_loggers(names, run, settings) as others:
+            trainer = harness.fit(
+                learner,
+                Batches(config, _augmented(data, config), shortlists=shortlists),
+                folder,
+                settings=settings,
+                progress=progress,
+                epochs=config.train.epochs,
+                precision=config.train.precision,
+                processes=processes,
+                strategy=config.train.strategy,
+                sync_batchnorm=config.train.sync_batchnorm,
+                checkpoint_minutes=config.train.checkpoint_minutes,
+                deterministic=config.train.deterministic,
+                gradient_clip=config.train.clip or net.gradient_clip,
+                accumulate=config.train.accumulate,
+                loggers=[EventLog(run / "tensorboard"), *others],
+                log_memory=True,
+                callbacks=[*first, *audit, starting],
+            )
         epoch = _finish(net, config, best, epochs=trainer.current_epoch)
         config = _with_thresholds(net, config, data, progress)
         if (sentence := calibrate_screen(net, config, data)) is not None:
