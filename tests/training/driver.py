@@ -1,15 +1,12 @@
 """Trains and tests, and disturbs or watches the training.
 
-The argument is a JSON object: ``kill`` a process with one of these ranks at a step, or write the
-gradient of the first step to ``gradient``. Lightning starts the processes of the other devices
-with the same command line.
+The argument is a JSON object: ``kill`` the processes with these ranks at a step, or write the
+gradient of the first step to ``gradient``.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,35 +20,22 @@ from ips.errors import IPSError
 from ips.training import check_processes, evaluate, train
 from ips.training.module import Learner
 from ips.training.processes import average_norms
-
-
-def kill(step: int, ranks: list[int]) -> None:
-    """Kill the processes with these ranks in a training step."""
-    ordinary = Learner.training_step
-
-    def training_step(self: Learner, batch: Any, batch_idx: int) -> torch.Tensor:
-        if self.global_step == step and self.global_rank in ranks:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return ordinary(self, batch, batch_idx)
-
-    Learner.training_step = training_step  # type: ignore[method-assign]
+from tests.ranks import kill_at
 
 
 def write_gradient(path: str) -> None:
-    """Store the gradient before the first update, and the mean of two BatchNorms."""
-    ordinary = Learner.on_before_optimizer_step
+    """Store the gradient before the first update, and the mean of two BatchNorms; then end."""
 
     def on_before_optimizer_step(self: Learner, optimizer: torch.optim.Optimizer) -> None:
-        if self.global_step == 0:
-            norm = nn.BatchNorm1d(2)
-            assert norm.running_mean is not None
-            norm.running_mean.fill_(self.global_rank)
-            if self.trainer.world_size > 1:
-                average_norms(norm)
-            if self.global_rank == 0:
-                gradient = {n: p.grad for n, p in self.named_parameters() if p.grad is not None}
-                torch.save({"gradient": gradient, "mean": norm.running_mean}, path)
-        ordinary(self, optimizer)
+        norm = nn.BatchNorm1d(2)
+        assert norm.running_mean is not None
+        norm.running_mean.fill_(self.global_rank)
+        if self.trainer.world_size > 1:
+            average_norms(norm)
+        if self.global_rank == 0:
+            gradient = {n: p.grad for n, p in self.named_parameters() if p.grad is not None}
+            torch.save({"gradient": gradient, "mean": norm.running_mean}, path)
+        raise IPSError("the gradient is known")
 
     Learner.on_before_optimizer_step = on_before_optimizer_step  # type: ignore
 
@@ -64,13 +48,17 @@ def run(config: str, run: str, resume: bool) -> None:
     evaluate(run, model=model, console=console, processes=processes)
 
 
-if __name__ == "__main__":
-    task = json.loads(sys.argv[1])
+def main(task: dict[str, Any]) -> None:
+    """Do what the task says."""
     if "kill" in task:
-        kill(**task["kill"])
+        kill_at(Learner, **task["kill"])
     if "gradient" in task:
         write_gradient(task["gradient"])
     try:
         run(**task["run"])
     except IPSError as error:
         sys.exit(f"ips: {error}")
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,8 @@ from ips.training.joining import Part, whole_batch
 from ips.training.module import Learner
 from ips.training.processes import naming_lost_process
 from tests.command import refused
+from tests.ranks import alone, run_ranks, slurm, torchrun
+from tests.training.driver import main
 from tests.training.tiny import TINY, tiny
 
 # 13 images in batches of 4: the last batch has one for two processes. 9 and 7 images give 3 batches
@@ -30,29 +33,27 @@ DATA = {"kind": "megapixel-mnist", "side": 200, "train": 13, "validation": 9, "t
 SETTINGS = {"epochs": 2, "batch": 4, "warmup": 0.5, "devices": 2, "checkpoint_minutes": 0}
 
 
-def launch(
-    run: Path, *settings: str, resume: bool = False, **task: Any
-) -> subprocess.CompletedProcess[str]:
-    """Train and test in two processes."""
+def task(run: Path, *settings: str, resume: bool = False, **more: Any) -> dict[str, Any]:
+    """What `tests.training.driver` has to do."""
     values = override(TINY | {"data": DATA, "train": {**SETTINGS, "result": "best"}}, settings)
     config = run.with_suffix(".yaml")
     write_yaml(values, config)
-    task["run"] = {"config": str(config), "run": str(run), "resume": resume}
-    return subprocess.run(
-        [sys.executable, "-m", "tests.training.driver", json.dumps(task)],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-        env=os.environ | {"TORCH_CPP_LOG_LEVEL": "ERROR"},  # as the command line does
-        check=False,
-    )
+    return {"run": {"config": str(config), "run": str(run), "resume": resume}, **more}
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An undisturbed run."""
+    """An undisturbed run, which starts its second process itself."""
     run = tmp_path_factory.mktemp("whole") / "run"
-    outcome = launch(run)
+    outcome = subprocess.run(
+        [sys.executable, "-m", "tests.training.driver", json.dumps(task(run))],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        # as the command line and the tests do
+        env=os.environ | {"TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
     assert outcome.returncode == 0, outcome.stderr
     assert "Warning" not in outcome.stderr
     return run
@@ -67,24 +68,28 @@ def test_two_processes_score_exactly_as_one(whole: Path) -> None:
 
 
 def test_a_run_that_is_killed_ends_as_if_it_had_not_been(whole: Path, tmp_path: Path) -> None:
+    """Also if torchrun or SLURM starts the processes."""
     run = tmp_path / "run"
-    one = launch(run, kill={"step": 2, "ranks": [1]})
-    assert one.returncode != 0
-    assert "Traceback" not in one.stderr
-    both = launch(run, resume=True, kill={"step": 6, "ranks": [0, 1]})
-    assert both.returncode != 0
-    end = launch(run, resume=True)
-    assert end.returncode == 0, end.stderr
+    first, second = run_ranks(torchrun, main, task(run, kill={"step": 2, "ranks": [1]}))
+    assert second.code == -signal.SIGKILL
+    assert first.code == 1
+    assert first.err.count("another process of this training has ended") == 1
+    assert "Traceback" not in first.err
+    both = run_ranks(slurm, main, task(run, resume=True, kill={"step": 6, "ranks": [0, 1]}))
+    assert [ended.code for ended in both] == [-signal.SIGKILL] * 2
+    for ended in run_ranks(slurm, main, task(run, resume=True)):
+        assert ended.code == 0, ended.err
     assert differences(digest(run), digest(whole)) == []
 
 
 def test_the_gradient_is_that_of_one_process(tmp_path: Path) -> None:
     same = ["encoder.freeze_norm=true", "aggregate.dropout=0", "aggregate.attention_dropout=0"]
-    same += ["train.epochs=1", "train.warmup=0"]
+    same += ["train.warmup=0"]
     found = []
-    for devices in (2, 1):
-        path = tmp_path / f"{devices}.pt"
-        launch(tmp_path / str(devices), *same, f"train.devices={devices}", gradient=str(path))
+    for devices, launcher in ((2, torchrun), (1, alone)):
+        path, run = tmp_path / f"{devices}.pt", tmp_path / str(devices)
+        work = task(run, *same, f"train.devices={devices}", gradient=str(path))
+        run_ranks(launcher, main, work, world=devices)
         found.append(torch.load(path, weights_only=True))
     two, one = found
     torch.testing.assert_close(two["gradient"], one["gradient"], rtol=1e-4, atol=1e-6)
