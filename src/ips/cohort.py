@@ -15,18 +15,17 @@ import torch
 from rich.console import Console
 
 from ips.config import TableConfig
-from ips.errors import DataError, IPSError, listed
+from ips.errors import DataError, ImageError, IPSError, listed
 from ips.explain import Explanation
 from ips.explain.figures.attention import draw_attention
 from ips.inputs import Bags, bag_files, bag_images, find_bags, read_groups, read_labels
 from ips.prediction_file import PredictionFile
 from ips.predictions import TaskPredictions, TestPredictions
 from ips.predictor import Predictor
-from ips.progress import advance, progress_bar
 from ips.training.split_file import read_split
+from ips.work import Place, Report, run
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
     from torch import Tensor
 
     from ips.patches import PatchSource
@@ -40,42 +39,57 @@ def predict_all(
     bags: Bags,
     *,
     figures: Mapping[str, Path] | None = None,
+    place: Place | None = None,
     console: Console | None = None,
 ) -> Iterator[tuple[str, Explanation | IPSError]]:
-    """Predict bags, and draw their figures; a bag that cannot be read yields its error."""
+    """Predict bags, and draw their figures; a bag that cannot be read yields its error.
+
+    Args:
+        figures: files of the figures, by bag.
+        place: where to work; the bags are those of its share already.
+    """
     figures = figures or {}
-    with progress_bar(console, transient=True) as bar:
-        images = bar.add_task("images", total=len(bags), note="", visible=len(bags) > 1)
-        for name, files in bags.items():
-            found: Explanation | IPSError
-            try:
-                found = predict_with(predictor, name, files, bar)
-                if name in figures:
-                    draw_attention(figures[name], [found])
-            except IPSError as error:
-                found = error
-            yield name, found
-            if len(bags) > 1:
-                advance(bar, images)
+    items = {name: (name, files, figures.get(name)) for name, files in bags.items()}
+    yield from run(
+        _Prediction(predictor),
+        items,
+        place=place,
+        gpu=True,
+        console=console,
+        unit="images",
+        transient=True,
+    )
+
+
+@dataclass(frozen=True)
+class _Prediction:
+    """Predicts one bag and draws its figure: the work of `predict_all`, in any process."""
+
+    predictor: Predictor
+
+    def __call__(self, item: tuple[str, list[str], Path | None], report: Report) -> Explanation:
+        name, files, figure = item
+        found = predict_with(self.predictor, name, files, report)
+        if figure is not None:
+            draw_attention(figure, [found])
+        return found
 
 
 def predict_with(
     predictor: Predictor,
     name: str,
     files: list[str],
-    bar: Progress,
+    report: Report,
     *,
     source: PatchSource | None = None,
 ) -> Explanation:
-    """Predict a bag, whose patches may be open already, with a line in ``bar`` meanwhile."""
-    line = bar.add_task(Path(name).name, total=None, note="patches")
+    """Predict a bag, whose patches may be open already.
+
+    An interruption says where its scores are.
+    """
     try:
-        return predictor.predict(
-            bag_images(name, files),
-            name=name,
-            source=source,
-            progress=lambda done, total: bar.update(line, completed=done, total=total),
-        )
+        images = bag_images(name, files)
+        return predictor.predict(images, name=name, source=source, progress=report)
     except KeyboardInterrupt:
         kept = predictor.partial_scores(*files)
         if kept is None:
@@ -83,8 +97,6 @@ def predict_with(
         raise KeyboardInterrupt(
             f"the scores so far are in {kept.parent}: run the same command again to continue"
         ) from None
-    finally:
-        bar.remove_task(line)
 
 
 @dataclass(frozen=True)
@@ -101,6 +113,7 @@ def fill_table(
     bags: Bags,
     *,
     figures: Mapping[str, Path] | None = None,
+    place: Place | None = None,
     console: Console | None = None,
     on_error: OnError | None = None,
 ) -> Filled:
@@ -114,7 +127,9 @@ def fill_table(
     }
     rest = {name: bags[name] for name in todo}
     try:
-        for name, found in predict_all(predictor, rest, figures=figures, console=console):
+        for name, found in predict_all(
+            predictor, rest, figures=figures, place=place, console=console
+        ):
             if isinstance(found, IPSError):
                 failed += 1
                 table.add_error(name, found)
@@ -238,5 +253,5 @@ def _fingerprint(predictor: Predictor, files: Sequence[str]) -> str:
     """The fingerprint of a bag; empty if a file cannot be found."""
     try:
         return predictor.fingerprint(*map(Path, files))
-    except OSError:
+    except (OSError, ImageError):
         return ""

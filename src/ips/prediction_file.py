@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,6 +40,7 @@ class PredictionFile:
         images: the images of the command, in the order of the rows.
         tasks: tasks of the model.
         truth: correct answer of each task, by image; None without labels.
+        shares: files of shares of the images, whose rows are read, too.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class PredictionFile:
         tasks: Mapping[str, Task],
         *,
         truth: Truth | None = None,
+        shares: Sequence[Path] = (),
     ) -> None:
         self.path, self._images, self._tasks, self._truth = path, images, tasks, truth
         self._columns = ["path"]
@@ -61,7 +64,9 @@ class PredictionFile:
                 ),
             ]
         self._columns += ["patches", "patch_size", "top_patches", "error", "fingerprint"]
-        self._rows = self._read()
+        self._rows: dict[str, list[str]] = {}
+        for file in (*shares, path):
+            self._rows |= self._read(file)
         self._written = time.monotonic()
 
     def is_done(self, image: str, fingerprint: str) -> bool:
@@ -175,34 +180,33 @@ class PredictionFile:
             if isinstance(self._tasks[task], Classification)
         }
 
-    def _read(self) -> dict[str, list[str]]:
+    def _read(self, path: Path) -> dict[str, list[str]]:
         """The rows of the file, if there is one."""
-        if not self.path.exists():
+        if not path.exists():
             return {}
         try:
-            with self.path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+            with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
                 lines = [row for row in csv.reader(file, strict=True) if row]
         except (OSError, ValueError, csv.Error) as error:
             reason = because(error, remedy="give another file as --csv")
-            raise ConfigError(f"{self.path}: is not a table of predictions {reason}") from error
+            raise ConfigError(f"{path}: is not a table of predictions {reason}") from error
         if not lines:
             return {}
         header, *rows = lines
         if header[0] != "path" or "fingerprint" not in header:
             raise ConfigError(
-                f"{self.path}: exists, and is not a table of predictions: give another file as "
-                "--csv"
+                f"{path}: exists, and is not a table of predictions: give another file as --csv"
             )
         others = sorted({row[0] for row in rows} - set(self._images))
         if others:
             raise ConfigError(
-                f"{self.path}: has rows of {len(others)} other images, such as "
+                f"{path}: has rows of {len(others)} other images, such as "
                 f"{shown(others[0], quote=False)}: give another file as --csv, or delete it"
             )
         count = len(self._columns)
         if header[:count] != self._columns:
             raise ConfigError(
-                f"{self.path}: has predictions of a model with other tasks or classes: give "
+                f"{path}: has predictions of a model with other tasks or classes: give "
                 "another file as --csv, or delete it"
             )
         return {row[0]: row[:count] for row in rows if len(row) == len(header) and self._whole(row)}
@@ -213,6 +217,21 @@ class PredictionFile:
             return bool(row[len(self._columns) - 2]) or bool(self._numbers(row))
         except ValueError:
             return False
+
+
+def share_file(path: Path, shard: tuple[int, int]) -> Path:
+    """The file of one share of the images of ``path``.
+
+    >>> share_file(Path("predictions.csv"), (2, 8)).name
+    'predictions-2-of-8.csv'
+    """
+    return path.with_stem(f"{path.stem}-{shard[0]}-of-{shard[1]}")
+
+
+def share_files(path: Path) -> list[Path]:
+    """All files of shares of the images of ``path``."""
+    name = re.compile(rf"{re.escape(path.stem)}-\d+-of-\d+{re.escape(path.suffix)}")
+    return sorted(file for file in path.parent.iterdir() if name.fullmatch(file.name))
 
 
 def _cell(answer: Answer) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,14 @@ class Predictor:
         where = "" if self._run is None else f" {self._run}"
         net, size = type(self.net).__name__, self.config.patches.size
         return f"<Predictor{where}: {net} for {tasks}; patches of {size} px>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickled without its device: another process uses its own."""
+        return vars(self) | {"net": deepcopy(self.net).cpu()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.net.to(pick_device())
 
     def open(self, image: ImageLike | Images, *, name: str | None = None) -> PatchSource:
         """Open an image, or several as one bag, as the patches that the model chooses from.

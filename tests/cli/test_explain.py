@@ -18,7 +18,7 @@ from rich.console import Console
 from ips.annotations import polygon_feature, write_geojson
 from ips.config_io import override, parse_config
 from ips.data.synthetic.megapixel_mnist import MegapixelMNIST
-from ips.predictor import load
+from ips.predictor import Predictor, load
 from ips.scores import ScoreFile
 from ips.training import train
 from tests.cli.tiny import TINY
@@ -29,7 +29,7 @@ ENDS = ["-classes.png", "-gallery.png", "-map.tif", "-overlay.png", "-patches.cs
 
 
 def written(folder: Path) -> list[str]:
-    return sorted(file.name for file in folder.iterdir())
+    return sorted(file.name for file in folder.iterdir() if not file.name.startswith("."))
 
 
 @pytest.fixture(scope="module")
@@ -213,6 +213,35 @@ class TestErrors:
         words = ("explain", tmp_path / "none", home / "digits.png", "--out", tmp_path / "out")
         assert "no such run folder" in refused(*words)
         assert not (tmp_path / "out").exists()
+
+
+def test_an_explained_image_is_left_alone(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image, ordinary, predicted = tmp_path / "digits.png", Predictor.predict, 0
+    shutil.copy(home / "digits.png", image)
+
+    def counting(self: Predictor, image: str, **options: Any) -> Any:
+        nonlocal predicted
+        predicted += 1
+        return ordinary(self, image, **options)
+
+    monkeypatch.setattr(Predictor, "predict", counting)
+    words = ("explain", home / "run", image, "--out", tmp_path / "out")
+    first = Outcome(*words)
+    again = Outcome(*words)
+    assert (again.code, again.out, predicted) == (0, first.out, 1)
+    (tmp_path / "out" / "digits-map.tif").unlink()
+    Outcome(*words)
+    assert (tmp_path / "out" / "digits-map.tif").is_file()
+    Outcome(*words, "--top", "3")
+    corners = [(0, 0), (9, 0), (9, 9)]
+    write_geojson(tmp_path / "digits.geojson", [polygon_feature(corners, name="tumour")])
+    Outcome(*words, "--top", "3")
+    image.touch()
+    (tmp_path / "out" / ".digits.explained").write_text("damaged")
+    Outcome(*words, "--top", "3")
+    assert predicted == 5
 
 
 def test_an_interrupted_explanation_continues(

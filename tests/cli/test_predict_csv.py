@@ -82,7 +82,7 @@ def test_rows_that_are_there_are_not_predicted_again(
     words = ("predict", home / "run", folder, "--csv", tmp_path / "out.csv")
     Outcome(*words)
     first = (tmp_path / "out.csv").read_bytes()
-    assert predicted == ["a.png", "b.png", "c.png"]
+    assert predicted == ["a.png", "b.png", "b.png", "c.png"]  # a bad file is tried twice
     predicted.clear()
     shutil.copy(folder / "a.png", folder / "b.png")  # repaired
     (folder / "c.png").touch()  # perhaps another picture
@@ -92,6 +92,21 @@ def test_rows_that_are_there_are_not_predicted_again(
     assert "3 images, 1 of them predicted before" in outcome.err
     assert [row["error"] for row in read(tmp_path / "out.csv")] == ["", "", ""]
     assert (tmp_path / "out.csv").read_bytes().splitlines()[:2] == first.splitlines()[:2]
+
+
+def test_shares_are_joined(home: Path, folder: Path, tmp_path: Path, predicted: list[str]) -> None:
+    shutil.copy(home / "digits.png", folder / "b.png")
+    words = ("predict", home / "run", folder, "--csv")
+    for shard, found in (("1/2", ["a.png", "c.png"]), ("2/2", ["b.png"])):
+        assert Outcome(*words, tmp_path / "out.csv", "--shard", shard).code == 0
+        assert predicted == found
+        predicted.clear()
+    assert sorted(p.name for p in tmp_path.glob("*.csv")) == ["out-1-of-2.csv", "out-2-of-2.csv"]
+    outcome = Outcome(*words, tmp_path / "out.csv")
+    assert predicted == []
+    assert "3 images, 3 of them predicted before" in outcome.err
+    assert Outcome(*words, tmp_path / "whole.csv").code == 0
+    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
 def test_a_killed_command_continues(

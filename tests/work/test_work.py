@@ -6,7 +6,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,8 @@ import tifffile
 import torch
 from rich.console import Console
 
+import ips
+from ips import api
 from ips.errors import ConfigError, ImageError, IPSError
 from ips.nn import thin_resnet
 from ips.slides.coords import Resolution, slide_patches
@@ -159,6 +161,42 @@ def test_features_on_ray_are_byte_for_byte_those_of_one_process(
     assert [s.state for s in found[HERE][0]] == ["done", "failed", "done", "done", "done", "done"]
     assert sorted(found[HERE][1]) == ["a.h5", "b.failed", "c.h5", "d.h5", "e.h5", "f.h5"]
     assert found[readers] == found[HERE]
+
+
+def test_predictions_and_explanations_on_ray_are_those_of_one_process(
+    cluster: None, slides: dict[str, Path], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    net = ips.IPSNet(
+        ips.nn.resnet18(stages=1, width=8, channels=3),
+        ips.nn.CrossAttentionTransformer(8, tokens=1, heads=2),
+        {"grade": ips.nn.Head(8, 2, activation="softmax")},
+        keep=4,
+        chunk=4,
+    )
+    model = ips.Predictor.from_net(net, tasks={"grade": ["low", "high"]}, patches={"size": 64})
+    images = [str(slides[name]) for name in "abc"]
+    found = {}
+    for place in (HERE, ALONE):
+        errors: list[str] = []
+        report = _reporter(errors)
+        csv, out = tmp_path / f"{place.ray}.csv", tmp_path / str(place.ray)
+        table = api.predict_csv(model, images, csv=csv, place=place, on_error=report)
+        assert (table.images, table.failed) == (3, 1)
+        explained = list(api.explain(model, images, out=out, place=place, on_error=report))
+        assert [Path(image.image).name for image in explained] == ["a.tif", "c.tif"]
+        found[place] = csv.read_bytes(), files(out), errors
+    assert found[ALONE] == found[HERE]
+    assert len(found[HERE][1]) == 12  # with a record of each image
+    for number in (1, 2):
+        place = Place(shard=(number, 2))
+        list(api.explain(model, images, out=tmp_path / "shares", place=place, on_error=report))
+    assert files(tmp_path / "shares") == found[HERE][1]
+    assert [error.startswith("b.tif") for error in found[HERE][2]] == [True, True]
+
+
+def _reporter(errors: list[str]) -> Callable[[IPSError], None]:
+    return lambda error: errors.append(str(error))
 
 
 def test_every_worker_fits_on_a_node() -> None:

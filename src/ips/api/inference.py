@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ips.annotations import check_annotations
 from ips.errors import ConfigError, DataError, IPSError, require
+from ips.explaining import ExplainedImage, Explaining
 from ips.locks import lock_folder
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ips.patches import SlideFinder
     from ips.predictor import Predictor
     from ips.tasks import Answer
+    from ips.work import Place
 
 AnyPath = str | Path
 OnError = Callable[[IPSError], None]
@@ -114,10 +115,11 @@ def predict(
     *,
     labels: AnyPath | None = None,
     figures: AnyPath | None = None,
+    place: Place | None = None,
     console: Console | None = None,
     on_error: OnError | None = None,
 ) -> Iterator[ImagePrediction]:
-    """Predict images one after the other with a trained model.
+    """Predict images with a trained model.
 
     Args:
         run: run folder of a trained model, or a predictor.
@@ -125,6 +127,8 @@ def predict(
             see `ips.inputs.find_bags` for several images of a patient.
         labels: CSV with the paths or file names of images and the correct answers.
         figures: folder for a figure of each image's attention.
+        place: where to work, and on which share of the images; see `ips.work.Place`. On Ray,
+            predictions come in the order in which they are ready.
         on_error: callback that receives the error of an image that cannot be read; the other
             images are still predicted. By default the error is raised.
     """
@@ -134,8 +138,10 @@ def predict(
     predictor = _load(run)
     bags = find_bags(images, predictor.config)
     truth = {} if labels is None else _truth(predictor, labels, bags)
-    with _figure_files(bags, figures) as targets:
-        for name, found in predict_all(predictor, bags, figures=targets, console=console):
+    with _figure_files(bags, figures, place) as targets:
+        for name, found in predict_all(
+            predictor, _share(place, bags), figures=targets, place=place, console=console
+        ):
             with _errors_to(on_error):
                 if isinstance(found, IPSError):
                     raise found
@@ -168,6 +174,7 @@ def predict_csv(
     csv: AnyPath,
     labels: AnyPath | None = None,
     figures: AnyPath | None = None,
+    place: Place | None = None,
     console: Console | None = None,
     on_error: OnError | None = None,
 ) -> PredictionTable:
@@ -179,49 +186,36 @@ def predict_csv(
     Args:
         run: run folder of a trained model, or a predictor.
         images: images, see `predict`.
-        csv: the file.
+        csv: the file. Every share of the images has a file of its own, such as
+            ``predictions-2-of-8.csv``; a call without a share takes the rows of all.
         labels: CSV with the correct answers, see `predict`.
         figures: folder for a figure of each image's attention.
+        place: where to work, see `predict`.
         on_error: callback that receives the error of an image, in addition to its row.
     """
     from ips.cohort import fill_table
     from ips.inputs import find_bags
-    from ips.prediction_file import PredictionFile
+    from ips.prediction_file import PredictionFile, share_file, share_files
 
     predictor, path = _load(run), Path(csv)
     bags = find_bags(images, predictor.config)
     truth = None if labels is None else _truth(predictor, labels, bags)
     path.parent.mkdir(parents=True, exist_ok=True)
-    table = PredictionFile(path, list(bags), predictor.tasks, truth=truth)
-    with _figure_files(bags, figures) as targets:
+    with _figure_files(bags, figures, place) as targets:
+        bags, shares = _share(place, bags), share_files(path)
+        if place is not None and place.shard is not None:
+            path, shares = share_file(path, place.shard), []
+        table = PredictionFile(path, list(bags), predictor.tasks, truth=truth, shares=shares)
         filled = fill_table(
-            table, predictor, bags, figures=targets, console=console, on_error=on_error
+            table,
+            predictor,
+            bags,
+            figures=targets,
+            place=place,
+            console=console,
+            on_error=on_error,
         )
     return PredictionTable(path, len(bags), filled.reused, filled.failed, table.counts())
-
-
-@dataclass(frozen=True)
-class ExplainedImage:
-    """Files that explain the prediction for one image.
-
-    Attributes:
-        image: path of the image, as it was given.
-        answer: predicted classes of all tasks, in one line.
-        patches: number of patches of the image.
-        attention: how evenly the attention is spread, in words.
-        stem: beginning of the names of its files.
-        files: files that were written.
-        notes: one sentence for each file that this image cannot have, and one if a screen left out
-            patches.
-    """
-
-    image: str
-    answer: str
-    patches: int
-    attention: str
-    stem: str
-    files: list[Path]
-    notes: list[str]
 
 
 def explain(
@@ -236,10 +230,11 @@ def explain(
     map_coordinates: bool = False,
     slides: AnyPath | SlideFinder | None = None,
     annotations: AnyPath | None = None,
+    place: Place | None = None,
     console: Console | None = None,
     on_error: OnError | None = None,
 ) -> Iterator[ExplainedImage]:
-    """Write the attention of every patch of images, one image after the other.
+    """Write the attention of every patch of images; those whose files are there are left alone.
 
     Args:
         run: run folder of a trained model, or a predictor.
@@ -255,16 +250,15 @@ def explain(
             by default those that the files name, or a CSV in a column ``slide``.
         annotations: GeoJSON or ASAP XML file, or folder of files named like the images, which are
             drawn as contours; by default files beside the images.
+        place: where to work, see `predict`.
         on_error: callback for images that cannot be read, see `predict`.
 
     Yields:
         The files of each image: overlay, close-up, gallery, patch classes, CSV, GeoJSON and TIFF.
     """
-    from ips.cohort import predict_with
-    from ips.explain.export import ENDINGS, omissions, output_stems, write_explanation
-    from ips.explain.map_coordinates import read_map_coordinates
-    from ips.inputs import bag_files, bag_images, find_bags, slide_finder
-    from ips.progress import progress_bar
+    from ips.explain.export import output_stems
+    from ips.inputs import bag_files, find_bags, slide_finder
+    from ips.work import run as run_work
 
     if map_coordinates:
         require("rasterio")
@@ -277,37 +271,19 @@ def explain(
     outlines = None if annotations is None else Path(annotations)
     if outlines is not None:
         check_annotations(outlines, images=len(bag_files(bags)))
-    stems = output_stems(list(bags), folder=out, inputs=bag_files(bags))
-    with _locked(out, "--out"):
-        for (name, files), stem in zip(bags.items(), stems, strict=True):
+    names = output_stems(list(bags), folder=out, inputs=bag_files(bags))
+    stems = dict(zip(bags, names, strict=True))
+    items = {name: (name, files, stems[name]) for name, files in _share(place, bags).items()}
+    options = {"top": top, "all_patches": all_patches, "task": task, "crop": crop}
+    work = Explaining(predictor, out, options, map_coordinates, finder, outlines)
+    with _locked(out, "--out", place):
+        for _, found in run_work(
+            work, items, place=place, gpu=True, console=console, unit="images", transient=True
+        ):
             with _errors_to(on_error):
-                on_map = None
-                if map_coordinates:
-                    on_map = [read_map_coordinates(Path(file)) for file in files]
-                source = predictor.open(bag_images(name, files), name=name).on_slide(finder)
-                with progress_bar(console, transient=True) as bar:
-                    explanation = predict_with(predictor, name, files, bar, source=source)
-                explanation, notes = explanation.annotated(outlines)
-                with progress_bar(console, transient=True) as bar:
-                    line = bar.add_task(Path(name).name, total=len(ENDINGS), note="files")
-                    written = write_explanation(
-                        out,
-                        explanation,
-                        stem=stem,
-                        top=top,
-                        task=task,
-                        all_patches=all_patches,
-                        crop=crop,
-                        on_map=on_map,
-                        progress=partial(bar.advance, line),
-                    )
-                explanation.source.close()
-                answer = explanation.title.removeprefix(f"{explanation.name} · ")
-                notes += omissions(explanation, crop=crop)
-                words = str(explanation.spread)
-                if explanation.screened is not None:
-                    notes.append(f"{name}: {explanation.screened}")
-                yield ExplainedImage(name, answer, explanation.patches, words, stem, written, notes)
+                if isinstance(found, IPSError):
+                    raise found
+                yield found
 
 
 def view(
@@ -378,8 +354,14 @@ def _known_truth(
     return {}
 
 
+def _share(place: Place | None, bags: Bags) -> Bags:
+    return bags if place is None else place.share(bags)
+
+
 @contextmanager
-def _figure_files(bags: Bags, folder: AnyPath | None) -> Iterator[dict[str, Path]]:
+def _figure_files(
+    bags: Bags, folder: AnyPath | None, place: Place | None
+) -> Iterator[dict[str, Path]]:
     """Paths of the figures of bags in a folder, which is locked; none without a folder."""
     if folder is None:
         yield {}
@@ -392,7 +374,7 @@ def _figure_files(bags: Bags, folder: AnyPath | None) -> Iterator[dict[str, Path
     stems = output_stems(
         list(bags), folder=folder, endings=[".png"], base="-attention", inputs=files
     )
-    with _locked(folder, "--figures"):
+    with _locked(folder, "--figures", place):
         yield {name: folder / f"{stem}.png" for name, stem in zip(bags, stems, strict=True)}
 
 
@@ -408,8 +390,8 @@ def _errors_to(callback: OnError | None) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(folder: Path, option: str) -> Iterator[None]:
+def _locked(folder: Path, option: str, place: Place | None) -> Iterator[None]:
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{option} {folder}: that is a file: give a folder")
-    with lock_folder(folder, option=option):
+    with lock_folder(folder, option=option, shard=place and place.shard):
         yield

@@ -21,10 +21,15 @@ from ips.cli.options import (
     FeaturePatchSize,
     Images,
     OutFolder,
+    Ray,
+    Readers,
     RunFolder,
+    Shard,
     SlidesFolder,
+    Workers,
 )
 from ips.errors import ConfigError, IPSError
+from ips.work import Place
 
 if TYPE_CHECKING:  # torch would delay --help
     from ips.patches import SlideFinder
@@ -48,14 +53,20 @@ def predict(
         Path | None,
         Option(metavar="DIR", help="Output folder for a figure of the attention in each image"),
     ] = None,
+    shard: Shard = None,
+    ray: Ray = None,
+    workers: Workers = None,
+    readers: Readers = None,
     device: Device = "auto",
 ) -> None:
     """Predict the classes of images, and show the position of the most important patch.
 
     An image that cannot be read is reported and skipped; the exit code is then 1. After an
     interruption, the predictions made so far are printed; with --csv, the same command continues
-    with the images that are not in the file yet.
+    with the images that are not in the file yet. With --shard, every share writes a file of its
+    own, such as predictions-2-of-8.csv; the command without --shard joins them.
     """
+    place = Place.parse(shard=shard, ray=ray, workers=workers, readers=readers)
     if as_json and csv is not None:
         raise ConfigError("--json prints the predictions and --csv writes them: give one of them")
     errors = _Errors()
@@ -67,6 +78,7 @@ def predict(
                 csv=csv,
                 labels=labels,
                 figures=figures,
+                place=place,
                 console=err,
                 on_error=errors.report,
             )
@@ -77,7 +89,13 @@ def predict(
     predictions: list[dict[str, Any]] = []
     try:
         found = api.predict(
-            run, images, labels=labels, figures=figures, console=err, on_error=errors.report
+            run,
+            images,
+            labels=labels,
+            figures=figures,
+            place=place,
+            console=err,
+            on_error=errors.report,
         )
         predictions.extend(prediction.as_dict() for prediction in found)
     finally:  # the predictions so far may have taken hours
@@ -124,6 +142,10 @@ def explain(
     level: FeatureLevel = None,
     mpp: FeatureMpp = None,
     annotations: Annotations = None,
+    shard: Shard = None,
+    ray: Ray = None,
+    workers: Workers = None,
+    readers: Readers = None,
     device: Device = "auto",
 ) -> None:
     """Write the attention of every patch as figures, CSV, GeoJSON and TIFF.
@@ -135,6 +157,7 @@ def explain(
     (.geojson), and a pyramid for slide viewers (-map.tif). An image that cannot be read is
     reported and skipped; the exit code is then 1.
     """
+    place = Place.parse(shard=shard, ray=ray, workers=workers, readers=readers)
     rows, errors = [], _Errors()
     found = api.explain(
         run,
@@ -147,6 +170,7 @@ def explain(
         map_coordinates=map_coordinates,
         slides=_finder(slides, patch_size, level, mpp),
         annotations=annotations,
+        place=place,
         console=err,
         on_error=errors.report,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
+from pathlib import PurePath
 from typing import TypeVar
 
 from rich.console import Console
@@ -31,6 +32,7 @@ def run(
     console: Console | None = None,
     unit: str = "slides",
     done: int = 0,
+    transient: bool = False,
 ) -> Iterator[tuple[str, Result | IPSError]]:
     """Apply ``function`` to every item; yield its name and its result, or its error.
 
@@ -47,9 +49,10 @@ def run(
         console: console for the progress bar.
         unit: what items are, in the plural.
         done: number of further items that were done before.
+        transient: whether the progress bar disappears at the end.
     """
     place = place or Place()
-    with progress_bar(console) as bar:
+    with progress_bar(console, transient=transient) as bar:
         many = len(items) + done > 1
         total = bar.add_task(unit, total=len(items) + done, completed=done, note="", visible=many)
         if place.ray is None:
@@ -57,7 +60,7 @@ def run(
 
             def here() -> Generator[tuple[str, Result | IPSError]]:
                 for name, item in items.items():
-                    bar.reset(steps, total=None, description=name, visible=True)
+                    bar.reset(steps, total=None, description=PurePath(name).name, visible=True)
                     yield name, _attempt(function, item, report, catch)
 
             def report(done: int, count: int) -> None:
