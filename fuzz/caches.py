@@ -71,6 +71,7 @@ def _view(path: Path) -> Reading:
     path.rename(run / "viewer" / cache_name(predictor, [image]))
     library = Library(predictor, run, {str(image): [str(image)]})
     (entry,) = library.entries.values()
+    library.predict_next(entry)  # as the page does when an image is opened
     library.start()
     with library._changed:
         library._changed.wait_for(lambda: entry.state in ("ready", "failed"), timeout=_SECONDS)
