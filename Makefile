@@ -16,7 +16,7 @@ demo: .venv/ready
 	@echo "Where it looked: runs/demo/figures/attention.png"
 
 test: .venv/ready
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist loadfile  # tests of a file share what they prepare
 
 fuzz: .venv/ready
 	$(BIN)/python -m fuzz --count 100 --stored --jobs 2

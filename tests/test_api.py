@@ -123,7 +123,7 @@ def test_predict_raises_or_reports_errors(home: Path) -> None:
 
 def test_explain_writes_files(home: Path, tmp_path: Path) -> None:
     (image,) = api.explain(home / "run", [home / "digits.png"], out=tmp_path)
-    assert sorted(image.files) == sorted(tmp_path.iterdir())
+    assert sorted(image.files) == sorted(tmp_path.glob("[!.]*"))
     assert image.patches == 16
     assert image.notes == []
     with pytest.raises(ConfigError, match="no such task"):

@@ -30,11 +30,13 @@ def test_a_progress_bar_prints_brackets() -> None:
 
 
 def test_debug_shows_the_traceback_anywhere_on_the_line() -> None:
-    words = [sys.executable, "-c", "from ips.cli import main; main()", "evaluate", "nowhere"]
+    words = [sys.executable, "-c", "from ips.cli import main; main()"]
+    words += ["slides", "tissue", "nowhere", "--out", "out", "--shard", "3/2"]  # without PyTorch
     plain = subprocess.run(words, capture_output=True, text=True)
     debug = subprocess.run([*words, "--debug"], capture_output=True, text=True)
     assert plain.returncode != 0
     assert "Traceback" not in plain.stderr
+    assert plain.stderr.startswith("ips: --shard 3/2: ")
     assert debug.returncode != 0
     assert "Traceback" in debug.stderr
 

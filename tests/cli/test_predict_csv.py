@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
+import multiprocessing
+import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ips import api, prediction_file
 from ips.predictor import Predictor
 from tests.command import Outcome, refused
 
@@ -109,32 +110,33 @@ def test_shares_are_joined(home: Path, folder: Path, tmp_path: Path, predicted: 
     assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
-def test_a_killed_command_continues(
-    home: Path, folder: Path, tmp_path: Path, predicted: list[str]
-) -> None:
-    shutil.copy(home / "digits.png", folder / "b.png")
-    out, whole = tmp_path / "out.csv", tmp_path / "whole.csv"
-    code = """
-    import os, sys
-    from ips import prediction_file
-    from ips.api import predict_csv
-    from ips.predictor import Predictor
-
+def predict_and_die(run: Path, folder: Path, out: Path) -> None:
+    """Predict images into a CSV, and end without a word at ``c.png``."""
     ordinary = Predictor.predict
 
-    def dying(self, image, **options):
+    def dying(self: Predictor, image: str, **options: Any) -> Any:
         if image.endswith("c.png"):
             os._exit(9)
         return ordinary(self, image, **options)
 
     prediction_file._SECONDS = 0.0
-    Predictor.predict = dying
-    run, folder, out = sys.argv[1:]
-    predict_csv(run, [folder], csv=out)
-    """
-    lines = "\n".join(line[4:] for line in code.splitlines())
-    words = [sys.executable, "-c", lines, str(home / "run"), str(folder), str(out)]
-    assert subprocess.run(words).returncode == 9
+    Predictor.predict = dying  # type: ignore
+    api.predict_csv(run, [folder], csv=out)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_killed_command_continues(
+    home: Path, folder: Path, tmp_path: Path, predicted: list[str]
+) -> None:
+    shutil.copy(home / "digits.png", folder / "b.png")
+    out, whole = tmp_path / "out.csv", tmp_path / "whole.csv"
+    process = multiprocessing.get_context("fork").Process(
+        target=predict_and_die, args=(home / "run", folder, out)
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == 9
     assert [Path(row["path"]).name for row in read(out)] == ["a.png", "b.png"]
     assert Outcome("predict", home / "run", folder, "--csv", out).code == 0
     assert predicted == ["c.png"]

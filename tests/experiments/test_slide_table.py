@@ -16,7 +16,7 @@ from ips.experiments import EXPERIMENTS, Plan, run_experiment
 from ips.experiments import runner as module
 from ips.experiments.arms import OBJECTS, TABLE, Arm
 from ips.experiments.drawn_slides import DrawnSlides, prepare_drawn_slides
-from ips.experiments.efficiency import Cost
+from ips.experiments.efficiency import Cost, measure_here
 from ips.experiments.extrapolation import extrapolate, measure_or_compute
 from ips.experiments.figures import draw_memory, draw_scores
 from ips.experiments.stand_in import PATCHES, with_stand_in, write_stand_in
@@ -108,7 +108,15 @@ def test_features_of_real_slides_are_not_replaced(tmp_path: Path) -> None:
     assert with_stand_in(config, tmp_path / "stand-in") is config
 
 
-def test_a_missing_table_that_the_user_names_is_not_replaced(tmp_path: Path) -> None:
+def test_a_missing_table_that_the_user_names_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measured in this process, because PyTorch need not be loaded again for an error."""
+    monkeypatch.setattr(
+        module,
+        "measure_cost",
+        lambda config, steps: measure_here(config.model_dump(mode="json"), steps),
+    )
     mistyped = plan(tmp_path, scores=False, methods=["topmil"], settings=["data.csv=gone.csv"])
     _, failures = run_experiment(mistyped, console=quiet())
     assert len(failures) == 3
