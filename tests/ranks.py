@@ -111,4 +111,4 @@ def kill_at(learner: type[BaseLearner], step: int, ranks: list[int]) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return ordinary(self, batch, batch_idx)
 
-    learner.training_step = training_step  # type: ignore[method-assign]
+    learner.training_step = training_step  # type: ignore

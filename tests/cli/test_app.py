@@ -31,7 +31,7 @@ def test_a_progress_bar_prints_brackets() -> None:
 
 def test_debug_shows_the_traceback_anywhere_on_the_line() -> None:
     words = [sys.executable, "-c", "from ips.cli import main; main()"]
-    words += ["slides", "tissue", "nowhere", "--out", "out", "--shard", "3/2"]  # without PyTorch
+    words += ["predict", "nowhere", "a.png", "--shard", "3/2"]  # refused before PyTorch is loaded
     plain = subprocess.run(words, capture_output=True, text=True)
     debug = subprocess.run([*words, "--debug"], capture_output=True, text=True)
     assert plain.returncode != 0

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Literal
 
 from ips.api.folds import train_folds
 from ips.api.inference import (
-    ExplainedImage,
     ImagePrediction,
     PredictionTable,
     explain,
@@ -34,6 +33,7 @@ from ips.api.inference import (
 from ips.api.own_data import check, init
 from ips.api.sharing import export, share
 from ips.errors import ConfigError
+from ips.explaining import ExplainedImage
 
 if TYPE_CHECKING:
     from rich.console import Console

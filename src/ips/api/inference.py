@@ -393,5 +393,5 @@ def _errors_to(callback: OnError | None) -> Iterator[None]:
 def _locked(folder: Path, option: str, place: Place | None) -> Iterator[None]:
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{option} {folder}: that is a file: give a folder")
-    with lock_folder(folder, option=option, shard=place and place.shard):
+    with lock_folder(folder, option=option, shard=None if place is None else place.shard):
         yield
