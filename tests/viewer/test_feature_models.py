@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 
 import h5py
 import numpy as np
+import numpy.typing as npt
 import pytest
+import tifffile
 import torch
+from PIL import Image
 
+import ips.patches.features
 from ips.annotations import polygon_feature, write_geojson
 from ips.config_io import parse_config
 from ips.errors import DataError
@@ -21,7 +26,15 @@ from ips.viewer import Library
 from ips.viewer.renderer import Renderer
 from ips.viewer.tiles import find_tile, render_patch, render_tile
 from tests.command import refused
-from tests.patches.bounded_slide import features_of, patches_of, write_slide
+from tests.patches.bounded_slide import (
+    BOUNDS,
+    features_of,
+    give_bounds,
+    patches_of,
+    write_features,
+    write_slide,
+)
+from tests.viewer.asking import ask
 from tests.viewer.opening import opened, settled, single
 
 CONFIG = {
@@ -83,6 +96,44 @@ def test_the_slide_is_shown(model: Predictor, feature_run: Path, bag: Path, slid
         tile = find_tile(image, 0, 0, 0)
         assert tile is not None
         assert shown.tile(entry, 0, 0, 0, 0) == render_tile(image, tile)
+
+
+def test_coordinates_are_right_to_the_pixel_with_an_offset_and_at_another_level(
+    model: Predictor, feature_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_bounds(monkeypatch)
+    monkeypatch.setattr("ips.viewer.images.open_image", ips.patches.features.open_image)
+    slide = write_slide(tmp_path / "slides" / "a.tif")
+    patches = patches_of(slide)
+    bag = write_features(tmp_path / "a.h5", patches, slide=slide)
+    pixels, (left, top, width, height) = tifffile.imread(slide, key=0), BOUNDS
+    with opened(model, feature_run, [bag]) as (library, app):
+        (entry,) = library.entries.values()
+        library._predict(entry)
+        kept = ask(app, f"api/images/{entry.id}").json["kept"]
+        assert ask(app, f"api/images/{entry.id}/0").json["bounds"] == [*BOUNDS]
+        crops = [ask(app, f"patches/{entry.id}/{rank}").body for rank in range(len(kept))]
+        tile = ask(app, f"attention/{entry.id}/0/0/0/0?task=0").body
+        small = ask(app, f"thumbnails/{entry.id}/0/attention?task=0").body
+    for (x, y), crop in zip(kept, crops, strict=True):
+        assert np.array_equal(decoded(crop), pixels[y : y + 40, x : x + 40])
+    drawn = decoded(tile)
+    rows, columns = np.nonzero(drawn[..., 3])
+    assert [columns.min(), rows.min()] == patches.coords.min(axis=0).tolist() == [left, top]
+    assert [columns.max(), rows.max()] == (patches.coords.max(axis=0) + 39).tolist()
+    assert np.array_equal(decoded(small), drawn[top : top + height, left : left + width])
+    changes = [np.flatnonzero((a[1:] != a[:-1]).any(axis=(1, 2))) + 1 for a in cells(drawn)]
+    for edges, start in zip(changes, (top, left), strict=True):
+        assert {(edge - start) % 20 for edge in edges.tolist()} == {0}  # a step of 10 px, twice
+
+
+def decoded(data: bytes) -> npt.NDArray[np.uint8]:
+    return np.asarray(Image.open(BytesIO(data)))
+
+
+def cells(drawn: npt.NDArray[np.uint8]) -> list[npt.NDArray[np.uint8]]:
+    """A map with the rows first, and with the columns first."""
+    return [drawn, drawn.transpose(1, 0, 2)]
 
 
 def test_another_patch_size_is_predicted_again(

@@ -56,6 +56,7 @@ words = st.one_of(
                 "colour-maps",
                 "queue",
                 "thumbnails",
+                "annotations",
             ),
             *("..", ".", "", "~", "etc", "passwd", "secret.txt", "a.png", "viewer.js", "%2e%2e"),
             *("0", "1", "-1", "2", "1e9", "0x1", "٣", "9" * 30, "\x00", "\\..\\", "//", "viridis"),
@@ -65,7 +66,9 @@ words = st.one_of(
 )
 paths = st.lists(words, max_size=7).map("/".join)
 queries = st.dictionaries(
-    st.sampled_from(["task", "min_rank", "colour_map", "scale", "smooth", "since", "all", "x"]),
+    st.sampled_from(
+        ["task", "part", "min_rank", "colour_map", "scale", "smooth", "since", "all", "x"]
+    ),
     st.one_of(st.integers().map(str), st.floats().map(str), st.text(max_size=20)),
     max_size=4,
 ).map(lambda pairs: "&".join(f"{k}={quote(v)}" for k, v in pairs.items()))
@@ -93,14 +96,20 @@ sizes = st.one_of(st.integers(-3, 6), st.integers())
 
 
 @many
-@given(zoom=sizes, column=sizes, row=sizes, kind=st.sampled_from(["tiles", "attention"]))
+@given(
+    number=st.one_of(st.just(0), sizes),
+    zoom=sizes,
+    column=sizes,
+    row=sizes,
+    kind=st.sampled_from(["tiles", "attention"]),
+)
 def test_only_tiles_inside_the_image_exist(
-    app: FastAPI, zoom: int, column: int, row: int, kind: str
+    app: FastAPI, number: int, zoom: int, column: int, row: int, kind: str
 ) -> None:
-    answered = ask(app, f"{kind}/known/0/{zoom}/{column}/{row}?task=0")
+    answered = ask(app, f"{kind}/known/{number}/{zoom}/{column}/{row}?task=0")
     side = 256 * 2 ** (2 - zoom) if 0 <= zoom <= 2 else 0
     there = side and 0 <= column * side < 700 and 0 <= row * side < 500
-    assert answered.status == (200 if there else 404)
+    assert answered.status == (200 if there and number == 0 else 404)
 
 
 @many
