@@ -102,7 +102,8 @@ def test_coordinates_are_right_to_the_pixel_with_an_offset_and_at_another_level(
     model: Predictor, feature_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     give_bounds(monkeypatch)
-    monkeypatch.setattr("ips.viewer.images.open_image", ips.patches.features.open_image)
+    bounded = vars(ips.patches.features)["open_image"]
+    monkeypatch.setattr("ips.viewer.images.open_image", bounded)
     slide = write_slide(tmp_path / "slides" / "a.tif")
     patches = patches_of(slide)
     bag = write_features(tmp_path / "a.h5", patches, slide=slide)

@@ -55,7 +55,7 @@ export function updateRow(row) {
   item.classList.toggle("wrong", wrong);
   item.querySelector(".name").textContent = row.name;
   const count = row.images.length;
-  item.querySelector(".status").textContent = (count > 1 ? `${count} images · ` : "") + statusText(row);
+  item.querySelector(".status").textContent = statusText(row) + (count > 1 ? ` · ${count} images` : "");
   item.querySelector(".verdict").textContent = wrong ? "✗" : right ? "✓" : "";
   item.querySelector(".verdict").title = wrong ? "wrong" : right ? "correct" : "";
   item.title = row.message || row.name;
