@@ -27,7 +27,7 @@ from ips.predictor import Predictor
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 
-_VERSION = 6
+_VERSION = 7
 _MAX_CELLS, _MAX_TOTAL = 2**20, 2**22  # of an attention map, and of all maps of a task
 
 # Errors of reading an answer: the file is missing or damaged.
@@ -77,6 +77,7 @@ class Answer:
             even share.
         spreads: how evenly the attention is spread over all patches, per task and for the mean.
         classes: ``(K,)`` classes of the kept patches, None without a patch-level head.
+        screened: what a screen left out, in words; empty if all patches were scored.
     """
 
     patches: int
@@ -88,6 +89,7 @@ class Answer:
     ratios: Floats
     spreads: list[Spread]
     classes: Integers | None
+    screened: str = ""
 
     @classmethod
     def from_explanation(cls, explanation: Explanation) -> Answer:
@@ -112,6 +114,7 @@ class Answer:
             ratios=np.stack(ratios).astype(np.float32),
             spreads=spreads,
             classes=None if scores is None else scores.argmax(axis=1),
+            screened=str(explanation.screened or ""),
         )
 
     def save(self, path: Path) -> None:
@@ -123,7 +126,7 @@ class Answer:
         if self.classes is not None:
             arrays["classes"] = self.classes
         parts = json.dumps([part.numbers() for part in self.parts])
-        metadata = {"patches": str(self.patches), "parts": parts}
+        metadata = {"patches": str(self.patches), "parts": parts, "screened": self.screened}
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         metadata["crc32"] = _checksum_of_numbers(metadata)
         metadata |= {f"crc32.{name}": str(crc32(array.data)) for name, array in contiguous.items()}
@@ -154,6 +157,7 @@ class Answer:
                 ratios=_stored(file, "ratios"),
                 spreads=[Spread(int(n), *row) for n, *row in _stored(file, "spreads").tolist()],
                 classes=_stored(file, "classes") if "classes" in list(file.keys()) else None,
+                screened=metadata["screened"],
             )
         answer._check_shapes()
         return answer
@@ -213,7 +217,7 @@ def _part_answer(
 
 
 def _checksum_of_numbers(metadata: dict[str, str]) -> str:
-    numbers = [metadata[name] for name in ("patches", "parts")]
+    numbers = [metadata[name] for name in ("patches", "parts", "screened")]
     return str(crc32("|".join(numbers).encode()))
 
 

@@ -162,6 +162,7 @@ class Renderer:
         return {
             "key": str(crc32(answer.attention.tobytes())),  # of another prediction, another one
             "patches": answer.patches,
+            "screened": answer.screened,
             "tissue": predictor.config.patches.tissue is not None,
             "parts": [{name: getattr(part, name) for name in _PART_FACTS} for part in answer.parts],
             "part_numbers": answer.part_numbers[:_MAX_KEPT].tolist(),

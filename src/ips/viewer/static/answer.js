@@ -26,7 +26,8 @@ export function showAnswer() {
   const size = details.error ? "" : `${formatNumber(details.width)} × ${formatNumber(details.height)} px`;
   const all = answer && answer.tissue ? "patches with tissue" : "patches";
   const kept = answer ? `\n${formatNumber(answer.count)} of ${formatNumber(answer.patches)} ${all} kept` : "";
-  $("facts").textContent = place + size + kept;
+  const screened = answer && answer.screened ? `\n${answer.screened}` : "";
+  $("facts").textContent = place + size + kept + screened;
   $("task-section").hidden = !hasSeveralTasks();
   showProbabilities();
   showParts();
