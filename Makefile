@@ -5,7 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 RECIPE := src/ips/recipes/megapixel-mnist.yaml
 
-.PHONY: demo test fuzz coverage docs check clean
+.PHONY: demo test fuzz coverage docs notebooks slow check clean
 .DEFAULT_GOAL := demo
 
 demo: .venv/ready
@@ -27,6 +27,12 @@ coverage: .venv/ready
 docs: .venv/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "The site: build/site/index.html"
+
+notebooks: .venv/ready
+	$(BIN)/jupyter nbconvert --log-level ERROR --to html --execute --output-dir build/notebooks examples/*.ipynb
+	@echo "The notebooks with their results: build/notebooks"
+
+slow: docs notebooks
 
 check: .venv/ready
 	$(BIN)/ruff format --check .

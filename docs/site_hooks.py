@@ -56,6 +56,11 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     return _LINK.sub(lambda link: f"]({ROOT_PAGES.get(link[1], source_page(link[1]))}", markdown)
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Drop the colons with which docstrings announce a block of code, as in reStructuredText."""
+    return re.sub(r"<p>::</p>|(?<=:):(?=</p>)", "", html)
+
+
 def source_page(name: str) -> str:
     """The page of a file of the repository."""
     return f"{_SOURCE}{name}.md"

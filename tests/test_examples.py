@@ -123,6 +123,18 @@ def test_photographs_are_stored_in_several_ways(run: Run, tmp_path: Path, gtsdb:
         assert (deep.bits, rotated.orientation) == (16, 6)
 
 
+def test_notebooks_are_stored_without_results() -> None:
+    notebooks = sorted(Path(own_images.__file__).parent.glob("*.ipynb"))
+    assert [path.stem for path in notebooks] == ["own_images", "slides"]
+    for path in notebooks:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        for cell in cells:
+            assert not cell.get("outputs")
+            assert cell.get("execution_count") is None
+            if cell["cell_type"] == "code":
+                compile("".join(cell["source"]), path.name, "exec")
+
+
 def mode_of(path: Path) -> str:
     with Image.open(path) as picture:
         return picture.mode
