@@ -5,7 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 RECIPE := src/ips/recipes/megapixel-mnist.yaml
 
-.PHONY: demo test fuzz coverage docs notebooks slow check clean
+.PHONY: demo test fuzz coverage docs notebooks dist slow check clean
 .DEFAULT_GOAL := demo
 
 demo: .venv/ready
@@ -32,16 +32,24 @@ notebooks: .venv/ready
 	$(BIN)/jupyter nbconvert --log-level ERROR --to html --execute --output-dir build/notebooks examples/*.ipynb
 	@echo "The notebooks with their results: build/notebooks"
 
-slow: docs notebooks
-
 check: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# a wheel and an sdist of the last commit, without anything that is not in it
+dist: .venv/ready
+	rm -rf dist build/source && mkdir -p build/source
+	git archive HEAD | tar -x -C build/source
+	$(BIN)/python -m build --no-isolation --outdir dist build/source
+
+# what takes too long for every change
+slow: docs notebooks dist
+	$(BIN)/python -m tests.try_wheel dist
+
 clean:
-	rm -rf .venv runs
+	rm -rf .venv runs build dist
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ips needs Python 3.11 or newer: make PYTHON=python3.11 ...")'

@@ -59,7 +59,6 @@ app = typer.Typer(
     help="Classify images of any size: find the few patches that matter and learn from those.",
     cls=ErrorReporter,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
