@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from ips.cli.app import print_table
 from ips.progress import progress_bar
+from tests.command import Outcome
 
 
 def test_a_table_prints_brackets_and_long_names(
@@ -51,3 +53,21 @@ def test_threads_soon_sleep_while_they_wait_unless_the_user_says_otherwise(
     words = "import os, sys, ips.cli; print(os.environ['GOMP_SPINCOUNT'], 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [used, "False"]
+
+
+def test_a_shell_completes_commands_and_options() -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; sys.argv[0] = 'ips'; from ips.cli import main; main()",
+    ]
+    for line, found in (("ips tu", "tune"), ("ips train --dev", "--device")):
+        number = str(len(line.split()) - 1)
+        told = {"COMP_WORDS": line, "COMP_CWORD": number, "_IPS_COMPLETE": "complete_bash"}
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **told})
+        assert done.stdout.split() == [found], done.stderr
+
+
+def test_without_words_there_is_help() -> None:
+    done = Outcome()
+    assert "Usage: ips" in done.out + done.err

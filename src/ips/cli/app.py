@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -30,7 +31,7 @@ class ErrorReporter(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Let ``--ray`` without an address mean a cluster on this machine."""
         words = []
-        for word, following in zip(args, [*args[1:], ""], strict=True):
+        for word, following in pairwise([*args, ""]):
             words += [word, LOCAL] if word == "--ray" and not is_address(following) else [word]
         return super().parse_args(ctx, words)
 
