@@ -74,7 +74,7 @@ def main() -> None:
     """Take all screenshots."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("run", type=Path, help="Run folder; its report.html is shown, too")
-    parser.add_argument("images", help="Images to show")
+    parser.add_argument("images", help="Images to show, or a CSV of patients")
     parser.add_argument("--annotations", help="As for `ips view`")
     parser.add_argument("--labels", help="As for `ips view`")
     parser.add_argument("--image", default="", help="Part of the name of the image to open")

@@ -28,6 +28,7 @@ from ips.patches.thumbnail import Pixels
 from ips.statistics import Floats
 
 _SIDE, _SMALL, _CROP = 360, 240, 96  # largest side of a picture, of one of several, of a patch
+_SCREEN, _SCREEN_SMALL = 320, 120  # about the width of a picture on the screen
 _DRAWN, _CROPS = 100, 4  # number of patches over the pictures and below them
 _VIEWS = 6  # largest number of pictures of a bag
 
@@ -43,6 +44,7 @@ class View:
         size: width and height of the image in pixels.
         rows: numbers of the patches that are drawn on it, in descending order of attention.
         boxes: left, top, width and height ``(len(rows), 4)`` of these patches in the image.
+        unit: length of about one pixel on the screen.
     """
 
     name: str
@@ -51,11 +53,7 @@ class View:
     size: tuple[int, int]
     rows: list[int]
     boxes: Floats
-
-    @property
-    def unit(self) -> float:
-        """Length of about one pixel on the screen."""
-        return max(self.size) / 320
+    unit: float
 
     def number_spots(self, count: int) -> list[tuple[int, float, float]]:
         """Numbers of the patches below ``count``, with the centres to write them at."""
@@ -134,7 +132,7 @@ def _view(explanation: Explanation, number: int) -> View:
     part, several = explanation.source.parts[number], len(explanation.source.parts) > 1
     view = part.thumbnail(_SMALL if several else _SIDE)
     height, width = view.pixels.shape[:2]
-    smallest = 3 * max(width, height) / 320
+    unit = max(width, height) / (_SCREEN_SMALL if several else _SCREEN)
     here = np.flatnonzero(explanation.part_numbers[:_DRAWN] == number)
     coords = explanation.coords[here]
     outlines = [outline for outline in explanation.outlines if outline.image == part.image]
@@ -144,7 +142,8 @@ def _view(explanation: Explanation, number: int) -> View:
         image=_data_url(_with_outlines(view, outlines), side=_SIDE),
         size=(width, height),
         rows=here.tolist(),
-        boxes=boxes(view, coords, extent=part.patch_side, smallest=smallest),
+        boxes=boxes(view, coords, extent=part.patch_side, smallest=3 * unit),
+        unit=unit,
     )
 
 

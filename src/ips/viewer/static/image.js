@@ -21,6 +21,7 @@ export async function openImage(id) {
   history.replaceState(null, "", `#${id}`);
   page.image = 0;
   page.details = null;
+  showStrip(); // before the map, which fits the image into the space that is left
   await loadDetails(id);
   if (page.currentId === id) poll();
 }
