@@ -175,7 +175,7 @@ def serve_slide(run: Path, slide: Path) -> None:
     """Serve the viewer with random attention: the prediction itself is not measured here."""
     from ips.explain.spread import Spread
     from ips.images import open_image
-    from ips.predictor import load
+    from ips.loading import load
     from ips.viewer import Library, serve
     from ips.viewer.answers import Answer, PartAnswer, cache_name
 

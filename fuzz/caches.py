@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+import ips.loading
 import ips.predictor
 from fuzz.family import Family, Reading, Seed
 from fuzz.formats import edit_safetensors
@@ -32,7 +33,7 @@ _NUMBERS = "its bytes are the numbers, without a checksum"
 
 
 def _predictor(folder: Path) -> Predictor:
-    return ips.predictor.load(folder / RUN)
+    return ips.loading.load(folder / RUN)
 
 
 def _explained(explanation: Explanation) -> Reading:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-import ips.predictor
+import ips.loading
 from fuzz.corrupt import damage
 from fuzz.family import Family, Reading, Seed
 from fuzz.formats import edit_safetensors, in_zip
@@ -91,7 +91,7 @@ def _trained() -> dict[str, bytes]:
 
 def _read_model(path: Path) -> Reading:
     """Load a model and predict an image with it, as `ips predict` does."""
-    predictor = ips.predictor.load(path.parent)
+    predictor = ips.loading.load(path.parent)
     explanation = predictor.predict(data_folder() / "c.png")
     values = weights(predictor.net), explanation.class_probabilities
     return Reading(predictor.config.model_dump(mode="json"), values)

@@ -25,9 +25,10 @@ from ips.errors import IPSError
 if TYPE_CHECKING:
     from ips import api, nn, selection
     from ips.images import open_image
+    from ips.loading import load
     from ips.models import IPSNet, Prediction
     from ips.patches import MemoryPatches, PatchSource, open_patches
-    from ips.predictor import Predictor, load
+    from ips.predictor import Predictor
 
 # Imported at first use, so that `ips --help` does not wait for torch.
 _HOMES = {
@@ -37,7 +38,7 @@ _HOMES = {
     "Prediction": "ips.models",
     "Predictor": "ips.predictor",
     "api": "ips.api",
-    "load": "ips.predictor",
+    "load": "ips.loading",
     "nn": "ips.nn",
     "open_image": "ips.images",
     "open_patches": "ips.patches",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
@@ -15,7 +14,7 @@ from torch import Tensor
 from ips.config import Config
 from ips.config_io import parse_config
 from ips.devices import pick_device
-from ips.errors import ConfigError, RunError
+from ips.errors import ConfigError
 from ips.explain import Explanation
 from ips.explain.average import average_explanations, join_explanations
 from ips.explain.maps import attention_from_prediction
@@ -24,19 +23,11 @@ from ips.images.colour import channels_of
 from ips.models import Net, Prediction, ScoreTable
 from ips.models.outputs import attention_from_logits
 from ips.nn import Head
-from ips.nn.weights import HUB_FILE, hub_file
 from ips.nn.weights_file import checksum
 from ips.patches import ImageLike, JoinedPatches, PatchSource, sampled
 from ips.scores import ScoreFile
 from ips.tasks import Answer, Classification, build_tasks
-from ips.training import RunFolder, load_model, open_source
-from ips.training.folds import fold_runs
-
-FORMAT = 1
-"""Version of the layout of a shared model."""
-CONFIG = "config.json"
-"""File of a shared model that names its version."""
-_HUB = "hub:"
+from ips.training import open_source
 
 # The scores of an image with this many patches are stored in a file until it is predicted.
 _LARGE = 10_000
@@ -383,53 +374,3 @@ def _after(progress: Progress, before: int, total: int) -> Progress:
 def _part(progress: Progress, number: int, parts: int) -> Progress:
     """Progress of one of several passes over all patches."""
     return lambda done, total: progress(number * total + done, parts * total)
-
-
-def load(run: str | Path) -> Predictor:
-    """Load the trained model of a run folder: ``load("runs/demo").predict("image.png")``.
-
-    All models of a cross-validation (`ips train --folds`) are loaded as one.
-
-    Args:
-        run: run folder; folder of `ips share`; or ``hub:OWNER/REPO``, a model on the Hugging Face
-            hub.
-    """
-    if str(run).startswith(_HUB):
-        return _load(_download(str(run)))
-    if folds := fold_runs(Path(run)):
-        return Ensemble([_load(fold) for fold in folds])
-    return _load(Path(run))
-
-
-def _download(name: str) -> Path:
-    """The local folder of a model on the hub."""
-    repository = name.removeprefix(_HUB)
-    if repository.count("/") != 1 or not all(repository.split("/")):
-        raise ConfigError(f"{name}: write hub:OWNER/REPO")
-    remedy = "check the name and the network connection"
-    for file in (CONFIG, HUB_FILE):
-        found = hub_file(repository, file, what=name, remedy=remedy)
-    return found.parent
-
-
-def _check_format(folder: Path) -> None:
-    """Raise if a shared model has a layout that this version does not know."""
-    try:
-        values = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        version = int(values["format"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return  # a run folder, or a config.json of others
-    if version > FORMAT:
-        raise RunError(
-            f"{folder}: was saved by a newer version of ips (format {version}, this version knows "
-            f"up to {FORMAT}): pip install --upgrade iterative-patch-selection"
-        )
-
-
-def _load(run: Path) -> Predictor:
-    _check_format(run)
-    key = None
-    with suppress(OSError):  # before the model is read, since it may be replaced meanwhile
-        key = fingerprint(RunFolder(run).model)
-    model = load_model(run)
-    return Predictor(model.net, model.config, run=run, model_fingerprint=key)

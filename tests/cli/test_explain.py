@@ -18,7 +18,8 @@ from rich.console import Console
 from ips.annotations import polygon_feature, write_geojson
 from ips.config_io import override, parse_config
 from ips.data.synthetic.megapixel_mnist import MegapixelMNIST
-from ips.predictor import Predictor, load
+from ips.loading import load
+from ips.predictor import Predictor
 from ips.scores import ScoreFile
 from ips.training import train
 from tests.cli.tiny import TINY

@@ -17,9 +17,10 @@ from ips.config import METHODS, Config
 from ips.config_io import parse_config
 from ips.errors import ConfigError, PatchError
 from ips.explain.figures.attention import draw_attention
+from ips.loading import load
 from ips.models import LOADS, DPSNet, IPSNet
 from ips.patches import MemoryPatches
-from ips.predictor import Predictor, load
+from ips.predictor import Predictor
 from ips.training import build_model, evaluate, resolve, train
 from ips.training.data import Data
 

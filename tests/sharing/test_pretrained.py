@@ -19,7 +19,7 @@ import ips
 from ips import api
 from ips.config_io import override, parse_config
 from ips.errors import ConfigError, RunError
-from ips.predictor import FORMAT
+from ips.loading import FORMAT
 from ips.sharing.card import cell
 from ips.training import evaluate, train
 from tests.cli.tiny import TINY

@@ -257,7 +257,7 @@ def test_averaged_scores_are_those_of_patients(tmp_path: Path) -> None:
 
 def evaluate_images(config: Any, folder: Path) -> np.ndarray:
     """Probabilities of each test image, predicted by itself."""
-    from ips.predictor import load
+    from ips.loading import load
 
     data, predictor = build_data(config), load(folder / "run")
     rows = []

@@ -16,7 +16,7 @@ from ips.config_io import parse_config, write_yaml
 from ips.data.labels import encode_labels
 from ips.data.table import Row
 from ips.errors import ConfigError, DataError
-from ips.predictor import load
+from ips.loading import load
 from ips.tasks import Regression, build_tasks
 from ips.training import build_data, load_model, resolve
 from tests.training.own_images import add_column, features

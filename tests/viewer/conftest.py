@@ -11,7 +11,8 @@ import torch
 from PIL import Image
 
 from ips.config_io import parse_config
-from ips.predictor import Predictor, load
+from ips.loading import load
+from ips.predictor import Predictor
 from ips.training import build_model
 from ips.training.folder import save_model
 from ips.viewer import find_images

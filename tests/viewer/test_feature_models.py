@@ -18,8 +18,9 @@ from ips.annotations import polygon_feature, write_geojson
 from ips.config_io import parse_config
 from ips.errors import DataError
 from ips.images import open_image
+from ips.loading import load
 from ips.patches import FeatureWriter, SlideFinder
-from ips.predictor import Predictor, load
+from ips.predictor import Predictor
 from ips.training import build_model
 from ips.training.folder import save_model
 from ips.viewer import Library

@@ -15,8 +15,8 @@ import torch
 from ips.annotations import polygon_feature, write_geojson
 from ips.config_io import parse_config
 from ips.images import open_image
+from ips.loading import load
 from ips.patches import FeatureWriter, ImagePatches
-from ips.predictor import load
 from ips.training import build_model
 from ips.training.folder import save_model
 from tests.viewer.browsing import (

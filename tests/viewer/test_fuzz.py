@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from ips.predictor import Predictor, load
+from ips.loading import load
+from ips.predictor import Predictor
 from ips.viewer import Library, create_app, find_images
 from tests.viewer.asking import ask
 from tests.viewer.opening import single

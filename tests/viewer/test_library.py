@@ -16,7 +16,8 @@ from PIL import Image
 import ips.images
 from ips.config_io import parse_config
 from ips.explain import Explanation
-from ips.predictor import Predictor, load
+from ips.loading import load
+from ips.predictor import Predictor
 from ips.training import build_model
 from ips.training.folder import save_model
 from ips.viewer import Library, find_images, renderer

@@ -328,7 +328,7 @@ def view(
 
 
 def _load(run: AnyPath | Predictor) -> Predictor:
-    from ips.predictor import load
+    from ips.loading import load
 
     return load(run) if isinstance(run, str | Path) else run
 

@@ -30,7 +30,8 @@ def export(
         patches: number of patches of an image, for the whole model.
     """
     from ips.export import export_model
-    from ips.predictor import Predictor, load
+    from ips.loading import load
+    from ips.predictor import Predictor
 
     predictor = run if isinstance(run, Predictor) else load(run)
     with lock_folder(Path(out), option="output folder"):

@@ -23,8 +23,8 @@ from ips.errors import DataError, listed
 from ips.explain.colours import PALETTE, shortened
 from ips.explain.figures.page import Page, style_epoch_axes
 from ips.files import write_text
+from ips.loading import load
 from ips.predictions import TaskPredictions, TestPredictions
-from ips.predictor import load
 from ips.report.curves import read_log, scores_on
 from ips.report.run_report import stored_predictions
 from ips.statistics import Floats, Interval

@@ -18,9 +18,9 @@ from ips._version import __version__
 from ips.cohort import Cohort, predict_cohort
 from ips.errors import ConfigError, IPSError
 from ips.files import write_text
+from ips.loading import load
 from ips.locks import lock_folder
 from ips.predictions import PURPOSE
-from ips.predictor import load
 from ips.report.page import write_page
 from ips.report.quality import quality_values
 from ips.report.run_report import Shown, cohort_content

@@ -15,10 +15,11 @@ from ips.annotations import check_annotations
 from ips.cohort import Cohort, predict_cohort
 from ips.errors import ConfigError, DataError, listed
 from ips.inputs import bag_images, slide_finder
+from ips.loading import load
 from ips.localisation import Localisation
 from ips.patches import PatchSource, SlideFinder
 from ips.predictions import TestPredictions, read_predictions, write_predictions
-from ips.predictor import Predictor, load
+from ips.predictor import Predictor
 from ips.progress import progress_bar
 from ips.report.examples import Picture, make_picture
 from ips.report.page import ReportContent, write_page

@@ -19,9 +19,10 @@ from ips._version import __version__
 from ips.config import Config, TableConfig
 from ips.errors import ConfigError
 from ips.files import atomic_path, write_text
+from ips.loading import CONFIG, FORMAT, load
 from ips.locks import lock_folder
 from ips.nn.weights import HUB_FILE, is_name
-from ips.predictor import CONFIG, FORMAT, Ensemble, load
+from ips.predictor import Ensemble
 from ips.sharing.card import Picture, model_card
 from ips.training import RunFolder
 from ips.training.folder import save_model
