@@ -38,10 +38,11 @@ check: .venv/ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# a wheel and an sdist of the last commit, without anything that is not in it
+# a wheel and an sdist of the last commit, without anything that is not in it; of the folder, if git does not know it
 dist: .venv/ready
 	rm -rf dist build/source && mkdir -p build/source
-	git archive HEAD | tar -x -C build/source
+	if git rev-parse --verify --quiet HEAD >/dev/null; then git archive HEAD; \
+		else tar -c --exclude=./.venv --exclude=./build --exclude=./dist --exclude=./runs .; fi | tar -x -C build/source
 	$(BIN)/python -m build --no-isolation --outdir dist build/source
 
 # what takes too long for every change
