@@ -360,6 +360,9 @@ def test_fresh_images_have_a_screen_instead_of_old_scores(
     assert "select.refresh=0.1 has no effect, and patches are chosen by select.screen" in (
         text.getvalue()
     )
+    lines = [line for line in text.getvalue().splitlines() if line.startswith("epoch 1/")]
+    assert "recall undefined" in lines[0]
+    assert "recall_low" not in lines[0]
     assert min(float(row["scored"]) for row in metrics(tmp_path)) < 1
 
 

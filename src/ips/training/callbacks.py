@@ -8,6 +8,7 @@ import math
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,8 @@ class Bar(Callback):
     def on_train_epoch_end(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
         if trainer.is_global_zero:
             values = learner.epoch_metrics()  # type: ignore[operator]
-            text = ", ".join(f"{name} {_shown(value)}" for name, value in values.items())
+            shown = [name for name in values if not _is_limit(name, values)]
+            text = ", ".join(f"{name} {_shown(values[name])}" for name in shown)
             epoch, epochs = trainer.current_epoch + 1, trainer.max_epochs or 0
             self._epochs += 1
             left = (time.monotonic() - self._started) / self._epochs * (epochs - epoch)
@@ -84,6 +86,12 @@ class Bar(Callback):
             self._progress.stop()
         elif self._task in self._progress.task_ids:
             self._progress.remove_task(self._task)
+
+
+def _is_limit(name: str, values: Mapping[str, float]) -> bool:
+    """Whether a metric is an end of the interval of another, which is for the file only."""
+    of, _, end = name.rpartition("_")
+    return end in ("low", "high") and of in values
 
 
 def _shown(value: float) -> str:
