@@ -42,11 +42,14 @@ def test_the_whole_model_selects_and_answers_as_the_network() -> None:
         torch.testing.assert_close(found[task], logits, rtol=1e-5, atol=1e-5)
 
 
-def test_all_parts_are_written_in_all_formats(tmp_path: Path) -> None:
+def test_all_parts_are_written_in_all_formats(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     files = export_model(predictor(), tmp_path, formats=("torch", "onnx"), patches=12)
     names = [f"{part}.{end}" for end in ("pt2", "onnx") for part in PARTS]
     assert [file.path.name for file in files] == names
     assert all(file.path.is_file() and file.difference <= 1e-5 for file in files)
+    assert capfd.readouterr().err == ""  # no warnings of PyTorch
 
 
 def test_a_file_that_differs_is_not_written(

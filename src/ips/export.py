@@ -149,8 +149,10 @@ def _write_program(part: _Part, out: Path) -> Exported:
         program = torch.export.export(
             part.module.eval(), part.draw(_SAMPLE - 1), dynamic_shapes=sizes
         )
-        torch.export.save(program, file)
-        loaded = torch.export.load(file).module()
+        with file.open("wb+") as stream:  # PyTorch warns of other endings in a path
+            torch.export.save(program, stream)
+            stream.seek(0)
+            loaded = torch.export.load(stream).module()
         difference = _compare(part, lambda *inputs: _named(loaded(*inputs)), path)
     return Exported(path, difference)
 
