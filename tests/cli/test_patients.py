@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,9 @@ def test_scores_and_reports_count_patients(folder: Path, bags: str) -> None:
         tested = {row["group"] for row in csv.DictReader(file) if row["split"] == "test"}
     with (run / "predictions.csv").open() as file:
         assert {row["image"] for row in csv.DictReader(file)} == tested
-    assert ".png, one of 2; " in page
+    shares = re.findall(r"<li>.*?<span[^>]*>\d+\.png: ([\d.]+) %</span></li>", page, re.DOTALL)
+    assert len(shares) == 2 * len(tested)  # both images of each patient, with their share
+    assert sum(map(float, shares)) == pytest.approx(100 * len(tested), rel=0.01)
     outcome = Outcome("report", run, "--labels", folder / "labels.csv")
     assert outcome.code == 0, outcome.err
 
