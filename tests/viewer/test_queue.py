@@ -46,10 +46,8 @@ def test_a_finished_prediction_is_not_preempted(
     assert order == ["a", "b"]
 
 
-def test_the_image_on_the_page_goes_first(
-    predictor: Predictor, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paths = small_pictures(tmp_path, "abc")
+def hold_first(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], threading.Event]:
+    """Let the first prediction last until it is interrupted; return the order, and its begin."""
     predict, order, begun = Predictor.predict, list[str](), threading.Event()
 
     def slow(
@@ -63,11 +61,19 @@ def test_the_image_on_the_page_goes_first(
         assert progress is not None
         if order == ["a"]:
             begun.set()
-            while True:  # until it is preempted
+            while True:  # until it is interrupted
                 progress(1, 2)
         return predict(self, image, progress=progress, **options)
 
     monkeypatch.setattr(Predictor, "predict", slow)
+    return order, begun
+
+
+def test_the_image_on_the_page_goes_first(
+    predictor: Predictor, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = small_pictures(tmp_path, "abc")
+    order, begun = hold_first(monkeypatch)
     with opened(predictor, run, paths) as (images, app):
         images.set_queue(Queue(all=True))
         images.start()
@@ -108,24 +114,7 @@ def test_a_pause_interrupts_the_prediction_and_what_follows_resumes_it(
     predictor: Predictor, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = small_pictures(tmp_path, "ab")
-    predict, order, begun = Predictor.predict, list[str](), threading.Event()
-
-    def slow(
-        self: Predictor,
-        image: Path,
-        *,
-        progress: Callable[[int, int], None] | None = None,
-        **options: Any,
-    ) -> Explanation:
-        order.append(image.stem)
-        assert progress is not None
-        if order == ["a"]:
-            begun.set()
-            while True:  # until it is paused
-                progress(1, 2)
-        return predict(self, image, progress=progress, **options)
-
-    monkeypatch.setattr(Predictor, "predict", slow)
+    order, begun = hold_first(monkeypatch)
     with opened(predictor, run, paths) as (images, app):
         a, b = images.entries.values()
         images.start()
