@@ -28,11 +28,12 @@ from ips.patches.tissue import NEARLY_ALL
 from ips.progress import rough_duration
 from ips.tasks import build_tasks
 from ips.training.checks import check_files, each_file, missing_classes, missing_labels
-from ips.training.data import build_data, file_name, open_source, split_rows
+from ips.training.data import build_data, file_name, open_source
 from ips.training.leaks import divided_names, equal_images
 from ips.training.model import resolve
 from ips.training.objects import table_objects
 from ips.training.skipping import scan
+from ips.training.splitting import split_rows
 
 _FEW_IMAGES = 30  # for training
 _FEW_OF_CLASS = 10
