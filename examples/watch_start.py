@@ -15,7 +15,7 @@ Trains a recipe or a config once per seed, and notes every 10 steps in OUT/seed-
 - embedding: mean norm of the embeddings
 
 OUT/starts.csv has a line for each seed: the epoch in which it began (see docs/starting.md), and its
-scores on the validation images in the end. OUT/starts.png draws all seeds. The data set must know
+scores on the validation and test images in the end. OUT/starts.png draws all seeds. The data set must know
 where its objects are. A finished seed is skipped, so several processes can train different seeds
 (--first 0 --seeds 5, --first 5 --seeds 5).
 """
@@ -47,19 +47,13 @@ from ips.data.regions import patches_on
 from ips.files import write_text
 from ips.models import SelectingNet
 from ips.patches import PatchSource
-from ips.progress import progress_bar
 from ips.recipes import read_recipe
 from ips.selection import Selection
-from ips.training import build_data, build_model, harness, resolve
-from ips.training.batches import Batches
+from ips.training import RunFolder, build_data, evaluate, train
 from ips.training.data import DataSet, set_epoch
-from ips.training.folder import RunFolder
 from ips.training.losses import constant_loss
-from ips.training.model import build_lead
 from ips.training.module import Learner
 from ips.training.objects import objects_of
-from ips.training.processes import Processes
-from ips.training.start import Starting
 
 EVERY = 10
 COLUMNS = {
@@ -99,6 +93,7 @@ class Watch(Callback):
         self._chosen: tuple[Sequence[PatchSource], Selection] | None = None
         self._attention = self._x = torch.empty(0)
         self.rows: list[dict[str, float]] = []
+        self.validation: dict[str, float] = {}
 
     def on_train_start(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
         assert isinstance(learner, Learner)
@@ -159,6 +154,8 @@ class Watch(Callback):
         return dict(zip(("kept", "top", "random"), map(float, means), strict=True))
 
     def on_train_end(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
+        assert isinstance(learner, Learner)
+        self.validation = learner.validation_scores()
         with self._path.open("w", newline="") as file:
             writer = csv.DictWriter(file, fieldnames=list(self.rows[0]))
             writer.writeheader()
@@ -166,31 +163,20 @@ class Watch(Callback):
 
 
 def watch(config: Config, path: Path, console: Console) -> None:
-    """Train as `ips train` does, and write what was noted to ``path``."""
+    """Train and test as `ips train` does, and write what was noted to ``path``."""
+    run = RunFolder(path.with_suffix(""))
+    shutil.rmtree(run.path, ignore_errors=True)  # of a killed run, whose notes are lost
     data = build_data(config)
-    config = resolve(config, data)
-    torch.manual_seed(config.train.seed)
-    net = build_model(config)
-    numbered = Numbered(data.train)
-    folder = RunFolder(path.with_suffix(""))
-    starting = Starting(config, folder, best=None, say=console.print)
-    shutil.rmtree(folder.path, ignore_errors=True)  # of a killed run, whose notes are lost
-    folder.path.mkdir()
-    learner = Learner(net, config, lead=build_lead(net, config))
-    harness.fit(
-        learner,
-        Batches(config, replace(data, train=numbered)),
-        folder,
-        settings={},
-        progress=progress_bar(console),
-        epochs=config.train.epochs,
-        precision=config.train.precision,
-        processes=Processes(),
-        callbacks=[starting, Watch(numbered, path)],
-    )
-    state = starting.state_dict()
-    row = {"seed": config.train.seed, "begun": state["begun"], "starts": len(state["starts"])}
-    write_text(path.with_suffix(".json"), json.dumps(row | learner.validation_scores()))
+    images = Numbered(data.train)
+    data = replace(data, train=images)
+    notes = Watch(images, path)
+    model = train(config, run.path, console=console, data=data, callbacks=[notes])
+    start = json.loads(run.start.read_text())
+    row = {"seed": config.train.seed, "begun": start["begun"], "starts": len(start["starts"])}
+    row |= {f"validation_{task}": score for task, score in notes.validation.items()}
+    tested = evaluate(run.path, model=model, data=data, console=console)
+    row |= {f"test_{task}": result.scores[0].value for task, result in tested.results.items()}
+    write_text(path.with_suffix(".json"), json.dumps(row))
 
 
 def summarise(folder: Path) -> list[Path]:

@@ -192,5 +192,5 @@ def test_the_start_of_a_training_is_watched(tmp_path: Path, run: Run) -> None:
     assert all(float(row[name]) > 0 for name in ("loss", "encoder", "embedding"))
     (summary,) = rows(tmp_path / "starts.csv")
     assert (summary["seed"], summary["starts"]) == ("0", "1")
-    assert 0 <= float(summary["sign"]) <= 1
+    assert all(0 <= float(summary[f"{split}_sign"]) <= 1 for split in ("validation", "test"))
     assert pixels(tmp_path / "starts.png").std() > 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -107,6 +107,7 @@ def train(
     data: Data | None = None,
     progress: Progress | None = None,
     watch: Callable[[int, Net], None] | None = None,
+    callbacks: Sequence[L.Callback] = (),
 ) -> TrainedModel:
     """Train a model into a run folder.
 
@@ -119,6 +120,7 @@ def train(
         data: data sets, if they are built already.
         progress: progress display that gets a bar for this run, instead of ``console``.
         watch: callback that receives the number of finished epochs and the model.
+        callbacks: further callbacks of Lightning.
     """
     folder, processes = RunFolder(run), check_processes(config)
     require(*config.train.loggers)
@@ -172,7 +174,7 @@ def train(
                 accumulate=config.train.accumulate,
                 loggers=[EventLog(run / "tensorboard"), *others],
                 log_memory=True,
-                callbacks=[*first, *audit, starting],
+                callbacks=[*first, *audit, starting, *callbacks],
             )
         epoch = _finish(net, config, best, epochs=trainer.current_epoch)
         config = _with_thresholds(net, config, data, progress)
