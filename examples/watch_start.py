@@ -15,9 +15,9 @@ Trains a recipe or a config once per seed, and notes every 10 steps in OUT/seed-
 - embedding: mean norm of the embeddings
 
 OUT/starts.csv has a line for each seed: the epoch in which it began (see docs/starting.md), and its
-scores on the validation and test images in the end. OUT/starts.png draws all seeds. The data set must know
-where its objects are. A finished seed is skipped, so several processes can train different seeds
-(--first 0 --seeds 5, --first 5 --seeds 5).
+scores on the validation and test images in the end. OUT/starts.png draws all seeds. The data set
+must know where its objects are. A finished seed is skipped, so several processes can train
+different seeds (--first 0 --seeds 5, --first 5 --seeds 5).
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ COLUMNS = {
     "encoder": "gradient of the encoder",
     "embedding": "norm of embeddings",
 }
+_SHARES = ("kept", "top", "evenness")  # drawn from 0 to 1
 
 
 class Numbered:
@@ -191,19 +192,27 @@ def summarise(folder: Path) -> list[Path]:
 
 
 def draw(paths: Sequence[Path], target: Path) -> None:
-    """Draw a panel for each column and a line for each seed."""
+    """Draw a panel for each column and a line for each seed, coloured by whether it has begun."""
+    begun = [
+        json.loads(path.with_suffix(".json").read_text())["begun"] is not None for path in paths
+    ]
     figure = Figure(figsize=(10, 5), layout="constrained")
     for axes, (column, title) in zip(figure.subplots(2, 3).flat, COLUMNS.items(), strict=True):
-        for path in paths:
+        for path, has_begun in zip(paths, begun, strict=True):
             with path.open(newline="") as file:
                 rows = list(csv.DictReader(file))
             steps = [int(row["step"]) for row in rows]
-            axes.plot(steps, _smooth([float(row[column]) for row in rows]), lw=1.4, label=path.stem)
-        if column == "kept":
-            axes.axhline(np.mean([float(row["random"]) for row in rows]), color="grey", ls=":")
+            values = [float(row[column]) for row in rows]
+            colour = "tab:blue" if has_begun else "tab:red"
+            axes.plot(steps, _smooth(values), lw=1, alpha=0.8, color=colour)
+            if column == "kept":
+                axes.axhline(np.mean([float(row["random"]) for row in rows]), color="grey", ls=":")
         axes.set_title(title, size=9)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(bottom=0, top=1.05 if column in _SHARES else None)
+    counts = {"tab:blue": ("begun", sum(begun)), "tab:red": ("not begun", len(begun) - sum(begun))}
+    for colour, (text, count) in counts.items():
+        figure.axes[0].plot([], [], color=colour, label=f"{text}: {count} of {len(begun)}")
     figure.axes[0].legend(frameon=False, fontsize=8)
     figure.supxlabel("step", size=9)
     figure.savefig(target, dpi=150)
