@@ -15,6 +15,7 @@ from ips.statistics import (
     Floats,
     Integers,
     auc,
+    auc_value,
     balanced_accuracy,
     bootstrap,
     calibration,
@@ -79,8 +80,10 @@ class TestArea:
         interval = auc(scores[:, None], truth[:, None])
         if truth.all() or not truth.any():
             assert not interval.defined
+            assert np.isnan(auc_value(scores[:, None], truth[:, None]))
             return
         assert interval.value == pytest.approx(pairwise_auc(scores, truth))
+        assert auc_value(scores[:, None], truth[:, None]) == pytest.approx(interval.value)
         assert 0 <= interval.low <= interval.value + 1e-9
         assert interval.value - 1e-9 <= interval.high <= 1
 
@@ -100,6 +103,7 @@ class TestArea:
         alone = [auc(scores[:, [i]], truth[:, [i]]) for i in range(2)]
         both = auc(scores, truth)
         assert both.value == pytest.approx(np.mean([area.value for area in alone]))
+        assert auc_value(scores, truth) == pytest.approx(both.value)
         # the same column twice says no more than once
         twice = auc(scores[:, [0, 0]], truth[:, [0, 0]])
         assert (twice.low, twice.high) == pytest.approx((alone[0].low, alone[0].high))

@@ -100,6 +100,18 @@ def auc(scores: Floats, labels: Bools) -> Interval:
     return interval(float(np.mean(areas)), variance if count >= 2 else 0.0, count)
 
 
+def auc_value(scores: Floats, labels: Bools) -> float:
+    """`auc` without its interval, in a fraction of the time."""
+    areas: list[float] = []
+    for column, positive in zip(scores.T, labels.T, strict=True):
+        above, below = column[positive], np.sort(column[~positive])  # (m,), (n,)
+        if len(above) and len(below):
+            smaller = np.searchsorted(below, above, "left").sum()
+            at_most = np.searchsorted(below, above, "right").sum()
+            areas.append(float(smaller + at_most) / (2 * len(above) * len(below)))
+    return sum(areas) / len(areas) if areas else nan
+
+
 def balanced_accuracy(correct: Bools, labels: Bools) -> Interval:
     """The mean over classes of the fraction correct, of ``(n,)`` results and ``(n, C)`` classes.
 

@@ -16,9 +16,11 @@ import torch
 from ips.errors import shown
 from ips.predictions import TaskPredictions
 from ips.statistics import (
+    Bools,
     Floats,
     Interval,
     auc,
+    auc_value,
     balanced_accuracy,
     bootstrap,
     f1_score,
@@ -157,7 +159,7 @@ VALUES: dict[str, Callable[[TaskPredictions], float]] = {
     "accuracy": lambda task: float(
         (task.predicted == task.labels).mean() if task.kind == "multilabel" else task.correct.mean()
     ),
-    "auc": lambda task: _area(task).value,
+    "auc": lambda task: auc_value(*_ranked(task)),
     "balanced-accuracy": lambda task: balanced_accuracy(task.correct, task.labels).value,
     "macro-f1": lambda task: f1_score(task.predicted, task.labels),
     "r2": lambda task: r_squared_value(task.probabilities[:, 0], task.labels[:, 0]),
@@ -177,9 +179,14 @@ def _values(task: TaskPredictions) -> tuple[Floats, Floats]:
 
 
 def _area(task: TaskPredictions) -> Interval:
+    return auc(*_ranked(task))
+
+
+def _ranked(task: TaskPredictions) -> tuple[Floats, Bools]:
+    """Probabilities and labels ``(n, C)`` whose areas under the ROC curve are averaged."""
     # The first of two classes would only repeat the area of the second.
     first = 1 if len(task.classes) == 2 and task.kind != "multilabel" else 0
-    return auc(task.probabilities[:, first:], task.labels[:, first:])
+    return task.probabilities[:, first:], task.labels[:, first:]
 
 
 def _concordance(task: TaskPredictions) -> Interval:

@@ -21,6 +21,7 @@ from ips.statistics import (
     Floats,
     Interval,
     auc,
+    auc_value,
     calibration,
     calibration_error,
     wilson,
@@ -91,10 +92,10 @@ def _wilson_rate(task: TaskPredictions, column: int) -> Interval:
 
 
 def _area(task: TaskPredictions, column: int) -> Interval:
-    def area(part: TaskPredictions) -> Interval:
-        return auc(part.probabilities[:, [column]], part.labels[:, [column]])
+    def value(part: TaskPredictions) -> float:
+        return auc_value(part.probabilities[:, [column]], part.labels[:, [column]])
 
-    return _interval(task, lambda part: area(part).value, area(task))
+    return _interval(task, value, auc(task.probabilities[:, [column]], task.labels[:, [column]]))
 
 
 def _interval(
