@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ips.explain.colours import INK, MUTED, RULE, shortened
+from ips.explain.figures.drawing import draw_crop
 from ips.explain.figures.page import Page
 from ips.nn import evaluating
 from ips.pretraining.patches import Reader
@@ -92,10 +93,8 @@ def draw_neighbours(path: Path, neighbours: Neighbours, reader: Reader) -> None:
     page = Page(left + k * _STEP + 0.1, q * _ROW + 0.4)
 
     def draw(x: float, y: float, number: int, label: str, colour: str, line: float) -> None:
-        pixels = reader.read([number])[0].permute(1, 2, 0).numpy()  # (h, w, C)
-        axes = page.axes(x, y, _SIDE, _SIDE)
-        axes.imshow(pixels, cmap="gray", vmin=0, vmax=255, aspect="auto")
-        axes.spines[:].set(color=colour, linewidth=line)
+        patch = reader.read([number])[0].numpy()  # (C, h, w)
+        draw_crop(page, x, y, side=_SIDE, patch=patch, colour=colour, line=line)
         name = shortened(slides[int(reader.draws[number, 0])].path.stem, 16)
         page.write(x, y + _SIDE + 0.05, label + name, size=6, color=MUTED)
 

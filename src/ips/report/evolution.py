@@ -148,8 +148,7 @@ def _draw_snapshot(
     for i, (crop, share) in enumerate(zip(crops, snapshot.attention[order[:top]], strict=True)):
         left = x + i % _CROPS * (_SIDE - _CROP) / (_CROPS - 1)
         above = y + height + 0.1 + i // _CROPS * (_CROP + _CAPTION)
-        axes = draw_crop(page, left, above, side=_CROP, patch=crop)
-        axes.spines[:].set(color=colours[i], linewidth=2)
+        draw_crop(page, left, above, side=_CROP, patch=crop, colour=colours[i], line=2)
         below = above + _CROP + 0.12
         draw_number(page, left, below, number=i + 1, colour=colours[i], attention=share)
 

@@ -159,12 +159,11 @@ def _draw_panel(
         left = x + view_width + _GAP + i // _CROPS_PER_COLUMN * (_CROP + _GAP)
         above = y + i % _CROPS_PER_COLUMN * (_VIEW[1] - _CROP - _CAPTION) / (_CROPS_PER_COLUMN - 1)
         if crops is not None:
-            axes = draw_crop(page, left, above, side=_CROP, patch=crops[i])
+            draw_crop(page, left, above, side=_CROP, patch=crops[i], colour=colours[i], line=2)
         else:  # features have a position, but no pixels
-            axes = page.axes(left, above, _CROP, _CROP)
+            page.frame(left, above, _CROP, _CROP, colour=colours[i], line=2)
             place = "x {:,}\ny {:,}".format(*explanation.coords[i].tolist())
             page.write(left + _CROP / 2, above + _CROP / 2, place, size=8, ha="center", va="center")
-        axes.spines[:].set(color=colours[i], linewidth=2)
         below, share = above + _CROP + 0.13, float(explanation.attention[i])
         draw_number(page, left, below, number=i + 1, colour=colours[i], attention=share)
         if panel.labels is not None and scores is not None:

@@ -125,13 +125,20 @@ def draw_patches(
         axes.text(x, y, str(i + 1), ha="center", va="center", clip_on=False, **chip(colours[i]))
 
 
-def draw_crop(page: Page, x: float, y: float, *, side: float, patch: Pixels) -> Axes:
+def draw_crop(
+    page: Page,
+    x: float,
+    y: float,
+    *,
+    side: float,
+    patch: Pixels,
+    colour: Colour | str = RULE,
+    line: float = 0.8,
+) -> None:
     """The pixels ``(C, h, w)`` of a patch as a square with its top-left corner at x, y."""
-    axes = page.axes(x, y, side, side)
     pixels = round(side * DPI)
-    picture = resize(patch.transpose(1, 2, 0), (pixels, pixels))
-    axes.imshow(picture, interpolation="nearest", aspect="auto")
-    return axes
+    page.picture(x, y, resize(patch.transpose(1, 2, 0), (pixels, pixels)))
+    page.frame(x, y, side, side, colour=colour, line=line)
 
 
 def draw_number(

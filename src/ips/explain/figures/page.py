@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import AutoLocator, MaxNLocator
 
 from ips.explain.colours import INK, MUTED, RULE, Colour, ink_on
@@ -62,6 +63,20 @@ class Page:
         axes = self.figure.add_axes(place, xticks=[], yticks=[])
         axes.spines[:].set(color=RULE, linewidth=0.8)
         return axes
+
+    def frame(
+        self, x: float, y: float, w: float, h: float, *, colour: Any = RULE, line: float = 0.8
+    ) -> None:
+        """A rectangle with its top-left corner at x, y."""
+        x, y, w, h = map(_snapped, (x, y, w, h))
+        corner = x / self.width, 1 - (y + h) / self.height
+        box = Rectangle(corner, w / self.width, h / self.height, fill=False, lw=line, ec=colour)
+        self.figure.add_artist(box)
+
+    def picture(self, x: float, y: float, pixels: npt.NDArray[np.uint8]) -> None:
+        """Pixels ``(h, w, 3)`` of the figure; axes would take many times as long to draw."""
+        left, below = round(x * DPI), round((self.height - _snapped(y)) * DPI) - len(pixels)
+        self.figure.figimage(pixels, left, below, origin="upper")
 
     def write(self, x: float, y: float, text: str | TextBlock, **style: Any) -> None:
         """Write plain text with its top-left corner at x, y; a dollar sign has no meaning."""
