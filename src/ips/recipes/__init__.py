@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -56,7 +58,9 @@ def _merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 def _read(name_or_file: str, *, scale: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings of a recipe at a scale, and those that differ for each method."""
     path = Path(name_or_file)
-    if path.suffix not in (".yaml", ".yml"):
+    if path.suffix in (".yaml", ".yml"):
+        values = read_yaml(path)
+    else:
         path = recipe_path(name_or_file)
         if not path.is_file():
             names = recipe_names()
@@ -65,7 +69,7 @@ def _read(name_or_file: str, *, scale: str | None) -> tuple[dict[str, Any], dict
             raise ConfigError(
                 f"{name_or_file}: no such recipe: {hint} (a file of your own ends in .yaml)"
             )
-    values = read_yaml(path)
+        values = deepcopy(_built_in(path))
     if "scales" not in values:
         if scale is not None:
             raise ConfigError(f"{path}: has no scales: leave out --scale {scale}")
@@ -88,6 +92,11 @@ def _read(name_or_file: str, *, scale: str | None) -> tuple[dict[str, Any], dict
             f"{path}: scales.{chosen}.methods={shown(methods)}: expected settings of each method"
         )
     return settings, methods
+
+
+@cache  # an experiment reads its recipe for every arm and seed
+def _built_in(path: Path) -> dict[str, Any]:
+    return read_yaml(path)
 
 
 def fit_warmup(config: Config, settings: Sequence[str]) -> Config:
