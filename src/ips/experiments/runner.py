@@ -150,6 +150,7 @@ def _run_jobs(
 ) -> ExperimentResult:
     if plan.prepared is not None:
         plan.experiment.prepare[plan.scale](plan.prepared, console=console)
+    files: list[Path] | None = None
     failures = []
     with progress_bar(console) as progress:
         bar = progress.add_task(plan.experiment.name, total=len(jobs), note="")
@@ -158,6 +159,7 @@ def _run_jobs(
             name += "" if seed is None else f" seed {seed}"
             progress.update(bar, note=name)
             print_without_terminal(progress, name)
+            measured = seed is None and _stored_cost(plan, arm) is not None
             try:
                 if seed is None:
                     _measure(plan, arm)
@@ -166,9 +168,10 @@ def _run_jobs(
                     gc.collect()  # the trainer refers to itself, and would keep the data in memory
             except (IPSError, MemoryError, RuntimeError) as error:
                 failures.append(f"{name}: {_failure(error)}")
-            _write_results(plan)
+            if not measured:  # otherwise nothing is new
+                files = _write_results(plan)
             progress.advance(bar)
-    return ExperimentResult(_write_results(plan), failures)
+    return ExperimentResult(_write_results(plan) if files is None else files, failures)
 
 
 def read_results(plan: Plan) -> list[Result]:
