@@ -38,7 +38,7 @@ SMALL_OPTIONS = {
     ],
 }
 SMALL_SETTINGS = {
-    "megapixel-mnist": ["data.side=200", "data.train=8", "data.test=4"],
+    "megapixel-mnist": ["data.side=200", "data.train=8", "data.test=4", "data.validation=4"],
     "road-signs": ["data.train=4", "data.test=4", "data.validation=4"],
     "table": ["encoder.width=8", "encoder.stages=1"],
 }

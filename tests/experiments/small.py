@@ -14,6 +14,7 @@ TINY = [
     "data.side=112",
     "data.train=4",
     "data.test=4",
+    "data.validation=4",
     "patches.size=28",
     "train.epochs=1",
     "train.batch=2",

@@ -66,6 +66,7 @@ def test_a_training_on_road_scenes_follows_a_sign(tmp_path: Path) -> None:
     scenes = RoadSigns(width=320, height=240, count=4, split="test")
     assert [scenes.label(number) for number in (0, 1)] == [NO_SIGN, NAMES.index("70")]
     settings = ["data.width=320", "data.height=240", "data.train=4", "data.test=4"]
+    settings += ["data.validation=4", "encoder.stages=1"]
     api.train("road-signs", run=tmp_path / "run", settings=[*settings, "train.epochs=2"])
     figures = tmp_path / "run" / "figures"
     followed = read_snapshots(figures / "evolution.jsonl", image="road-signs/test/1")
