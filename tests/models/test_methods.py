@@ -58,6 +58,7 @@ class Bars:
 
 TEST = Bars(200, seed=1)
 DATA = Data(train=Bars(64, seed=0), test=TEST)
+SMALL = Data(train=Bars(24, seed=0), test=Bars(4, seed=1))
 
 
 def config(method: str, **train: Any) -> Config:
@@ -114,23 +115,23 @@ def test_every_method_trains_predicts_and_explains(method: str, tmp_path: Path) 
 @pytest.mark.parametrize("method", [m for m in METHODS if m != "ips"])
 def test_a_resumed_run_equals_an_uninterrupted_one(method: str, tmp_path: Path) -> None:
     short = config(method, epochs=2)
-    straight = train(short, tmp_path / "a", console=quiet(), data=DATA)
+    straight = train(short, tmp_path / "a", console=quiet(), data=SMALL)
 
     class Interrupted(Bars):
-        """Its 80th image is never read: the second epoch ends half-way."""
+        """Its 40th image is never read: the second epoch ends half-way."""
 
         reads = 0
 
         def __getitem__(self, index: int) -> tuple[MemoryPatches, dict[str, Tensor]]:
             self.reads += 1
-            if self.reads > 80:
+            if self.reads >= 40:
                 raise KeyboardInterrupt
             return super().__getitem__(index)
 
-    broken = Data(train=Interrupted(64, seed=0), test=DATA.test)
+    broken = Data(train=Interrupted(24, seed=0), test=SMALL.test)
     with pytest.raises(KeyboardInterrupt):
         train(short, tmp_path / "b", console=quiet(), data=broken)
-    resumed = train(short, tmp_path / "b", resume=True, console=quiet(), data=DATA)
+    resumed = train(short, tmp_path / "b", resume=True, console=quiet(), data=SMALL)
     for (name, a), b in zip(
         straight.net.state_dict().items(), resumed.net.state_dict().values(), strict=True
     ):
@@ -153,7 +154,7 @@ def test_every_method_trains_without_positions(method: str, tmp_path: Path) -> N
     values = config(method, epochs=1, warmup=0).model_dump(mode="json")
     values["aggregate"]["position"] = False
     placeless = parse_config(values, source="bars")
-    model = train(placeless, tmp_path / "run", console=quiet(), data=DATA)
+    model = train(placeless, tmp_path / "run", console=quiet(), data=SMALL)
     assert all(p.isfinite().all() for p in model.net.parameters())
 
 
