@@ -50,9 +50,9 @@ def test_help_does_not_wait_for_torch() -> None:
     assert done.stdout.split() == ["False", "False"]
 
 
-def test_the_core_runs_without_lightning() -> None:
-    use = "ips.IPSNet, ips.open_patches, ips.selection, ips.nn"
-    code = f"import sys, ips; {use}; print('lightning' in sys.modules)"
+def test_the_core_and_predictions_do_not_wait_for_lightning() -> None:
+    use = "ips.IPSNet, ips.open_patches, ips.selection, ips.nn, ips.load, ips.Predictor, ips.viewer"
+    code = f"import sys, ips, ips.viewer; {use}; print('lightning' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -185,6 +185,7 @@ def test_from_slides_to_features(tmp_path: Path) -> None:
 
 def test_experiment_returns_files_and_failures(tmp_path: Path) -> None:
     settings = ["data.side=112", "data.train=4", "data.test=4", "train.epochs=1", "train.batch=2"]
+    settings += ["data.validation=4"]
     result = api.experiment(
         "megapixel-mnist",
         out=tmp_path,

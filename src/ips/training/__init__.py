@@ -1,5 +1,7 @@
 """Training: from a config to data sets and a model, the training loop, run folders."""
 
+from typing import TYPE_CHECKING
+
 from ips.errors import require
 
 require("lightning", "rich", "scipy", "torchmetrics")
@@ -9,7 +11,12 @@ from ips.training.data import Data, build_data, open_source
 from ips.training.folder import RunFolder, TrainedModel, load_model, save_model
 from ips.training.model import build_model, resolve
 from ips.training.processes import Processes
-from ips.training.run import Evaluation, check_processes, evaluate, train
+
+if TYPE_CHECKING:
+    from ips.training.run import Evaluation, check_processes, evaluate, train
+
+# Imported at first use: predicting does not wait for Lightning.
+_OF_RUN = {"Evaluation", "check_processes", "evaluate", "train"}
 
 __all__ = [
     "Data",
@@ -29,3 +36,11 @@ __all__ = [
     "save_model",
     "train",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _OF_RUN:
+        raise AttributeError(f"module 'ips.training' has no attribute {name!r}")
+    from ips.training import run
+
+    return getattr(run, name)

@@ -17,7 +17,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -36,8 +36,10 @@ from ips.training.data import Data, build_data
 from ips.training.folder import RunFolder
 from ips.training.model import resolve
 from ips.training.processes import Processes
-from ips.training.run import Evaluation, check_started, predict_validation
 from ips.training.split_file import record_split
+
+if TYPE_CHECKING:
+    from ips.training.run import Evaluation
 
 SUMMARY = "summary.json"
 VALIDATION = "validation.csv"
@@ -156,6 +158,8 @@ def stored_or_new(
     They are read from their files in any case, so that a resumed cross-validation ends with the
     same numbers.
     """
+    from ips.training.run import check_started, predict_validation  # they need Lightning
+
     data = build_data(config)
     config = resolve(config, data)
     files = run / VALIDATION, run / PREDICTIONS

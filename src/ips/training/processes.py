@@ -17,9 +17,6 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from lightning.fabric.plugins.environments.lightning import LightningEnvironment
-from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
-from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 
 from ips.config import Config
 from ips.devices import pick_device
@@ -95,9 +92,13 @@ class Processes:
 
     def environment(self) -> Any:
         """The Lightning environment that fits the way in which the processes were started."""
+        from lightning.fabric.plugins import environments  # slow, and only needed to train
+
         if self.count == 1 or started_together() is None:
-            return LightningEnvironment()
-        return TorchElasticEnvironment() if _by_torchrun() else SLURMEnvironment(auto_requeue=False)
+            return environments.LightningEnvironment()
+        if _by_torchrun():
+            return environments.TorchElasticEnvironment()
+        return environments.SLURMEnvironment(auto_requeue=False)
 
 
 def _by_torchrun() -> bool:
