@@ -11,6 +11,7 @@ import signal
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -68,12 +69,20 @@ class Ended:
     err: str
 
 
+def fork_server() -> ForkServerContext:
+    """Starts processes in which libraries are loaded, and nothing else is in memory."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        ["ips.training.run", "ips.pretraining", "ips.cli", "ips.bench.features"]
+    )
+    return context
+
+
 def run_ranks(
     launcher: Launcher, function: Callable[..., None], *arguments: object, world: int = 2
 ) -> list[Ended]:
     """Call a function in several processes, and wait for all of them."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["ips.training", "ips.pretraining", "ips.cli"])
+    context = fork_server()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

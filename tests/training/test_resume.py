@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
@@ -19,6 +18,7 @@ from ips.training import train
 from ips.training.checkpoint import read
 from ips.training.module import Learner
 from tests.command import Outcome
+from tests.ranks import fork_server
 from tests.training.tiny import TINY, tiny
 
 SETTINGS = ("data.validation=9", "train.result=best", "train.checkpoint_minutes=0")
@@ -56,8 +56,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a fork server")
 def test_ten_kills_leave_no_trace(whole: Path, tmp_path: Path) -> None:
-    context, rng = multiprocessing.get_context("forkserver"), random.Random(0)
-    context.set_forkserver_preload([__name__])  # PyTorch is loaded only once
+    context, rng = fork_server(), random.Random(0)
     inside = 0
     for _ in range(KILLS):
         process = context.Process(target=train_until, args=(str(tmp_path), rng.randint(1, 14)))
