@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -85,10 +86,15 @@ def option_settings(words: list[str]) -> list[str]:
     return [words[i + 1] for i, word in enumerate(words[:-1]) if word == "--set"]
 
 
+@cache
+def command_line() -> Any:
+    return typer.main.get_command(app)  # typer has a click of its own
+
+
 @BY_PAGE
 def test_commands_exist(page: Path) -> None:
     for words in commands(page):
-        found: Any = typer.main.get_command(app)  # typer has a click of its own
+        found = command_line()
         rest = list(words)
         while rest and not rest[0].startswith("-") and hasattr(found, "commands"):
             name = rest.pop(0)
