@@ -92,13 +92,14 @@ class Processes:
 
     def environment(self) -> Any:
         """The Lightning environment that fits the way in which the processes were started."""
-        from lightning.fabric.plugins import environments  # slow, and only needed to train
+        # Imported here, since predicting does not need Lightning.
+        from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+        from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+        from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 
         if self.count == 1 or started_together() is None:
-            return environments.LightningEnvironment()
-        if _by_torchrun():
-            return environments.TorchElasticEnvironment()
-        return environments.SLURMEnvironment(auto_requeue=False)
+            return LightningEnvironment()
+        return TorchElasticEnvironment() if _by_torchrun() else SLURMEnvironment(auto_requeue=False)
 
 
 def _by_torchrun() -> bool:
