@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
-from typer.testing import CliRunner
+from typer import testing
 
 from ips.cli import app
+
+# Building all commands from their signatures takes longer than most of them: once is enough.
+testing._get_command = cache(testing._get_command)  # type: ignore[attr-defined]
 
 
 class Outcome:
@@ -14,7 +18,8 @@ class Outcome:
 
     def __init__(self, *words: str | Path) -> None:
         command = [str(word) for word in words]
-        result = CliRunner(env={"COLUMNS": "200"}).invoke(app, command, catch_exceptions=False)
+        runner = testing.CliRunner(env={"COLUMNS": "200"})
+        result = runner.invoke(app, command, catch_exceptions=False)
         self.code, self.out, self.err = result.exit_code, result.stdout, result.stderr
 
     @property
