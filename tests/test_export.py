@@ -93,3 +93,4 @@ def test_what_cannot_be_exported_is_one_sentence(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         api.export(predictor(**options), out=tmp_path, formats=formats, patches=patches)
+    assert not list(tmp_path.iterdir())

@@ -92,11 +92,13 @@ def export_model(
         raise ConfigError(f"format {unknown[0]}: expected one of {', '.join(FORMATS)}")
     net = net.cpu().eval()
     files: list[Exported] = []
+    # A mistake is reported before anything is written.
+    parts = list(_parts(net, predictor.config, patches)) if set(formats) - {"wsinfer"} else []
     for kind in formats:
         if kind == "wsinfer":
             files.append(_write_wsinfer(predictor, net, out))
             continue
-        for part in _parts(net, predictor.config, patches):
+        for part in parts:
             write = {"torch": _write_program, "onnx": _write_onnx}[kind]
             files.append(write(part, out))
     return files
