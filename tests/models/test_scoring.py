@@ -12,7 +12,7 @@ from ips.nn.embedding import micro_batch
 from ips.patches import MemoryPatches, PatchSource
 
 CPU = torch.device("cpu")
-SHAPE = (1, 2, 2)
+SHAPE = (1, 64, 64)
 SIZE = micro_batch(SHAPE, CPU)
 
 
