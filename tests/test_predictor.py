@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock
@@ -136,11 +134,6 @@ def test_an_image_is_opened_once(
     explanation = predictor.predict(picture, source=source)
     assert counted.call_count == 1
     assert source is None or explanation.source is source
-
-
-def test_figures_are_imported_only_to_draw_them() -> None:
-    code = "import sys, ips.predictor; print([m for m in sys.modules if 'ips.explain.fig' in m])"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
 def test_predictions_have_class_names(run: Path, picture: Path) -> None:
