@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lightning.pytorch.loggers
@@ -65,6 +66,8 @@ def services(monkeypatch: pytest.MonkeyPatch) -> list[Service]:
     monkeypatch.setattr(lightning.pytorch.loggers, "WandbLogger", service)
     monkeypatch.setattr(lightning.pytorch.loggers, "MLFlowLogger", type("Other", (service,), {}))
     monkeypatch.setattr(run, "require", lambda *names: None)
+    mlflow = SimpleNamespace(get_tracking_uri=lambda: "sqlite:///mlflow.db")
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
     return made
 
 
@@ -85,6 +88,7 @@ def test_every_epoch_is_logged_and_a_resumed_run_continues(
     wandb, mlflow, later, last = services
     assert wandb.options["id"] == later.options["id"]
     assert mlflow.options["run_id"] is None
+    assert mlflow.options["tracking_uri"] == "sqlite:///mlflow.db"
     assert last.options["run_id"] == mlflow.run_id
     assert sorted({*wandb.steps, *later.steps}) == [1, 2]  # type: ignore[type-var]
     assert later.settings["select.keep"] == 4

@@ -88,13 +88,22 @@ def _mlflow(run: Path, known: str | None) -> tuple[Logger, str]:
     logger = loggers.MLFlowLogger(
         experiment_name=os.environ.get("MLFLOW_EXPERIMENT_NAME", _PROJECT),
         run_name=run.name,
-        tracking_uri=os.environ.get("MLFLOW_TRACKING_URI"),
-        save_dir=str(run / "mlruns"),
+        tracking_uri=_mlflow_address(),
         run_id=known,
     )
     key = logger.run_id
     assert key is not None
     return logger, key
+
+
+def _mlflow_address() -> str:
+    """``MLFLOW_TRACKING_URI``, or else the database that ``mlflow ui`` shows in this folder.
+
+    Lightning would choose a folder of files, which MLflow 3 refuses.
+    """
+    import mlflow
+
+    return str(mlflow.get_tracking_uri())
 
 
 _BUILDERS: dict[str, Callable[[Path, str | None], tuple[Logger, str]]] = {
