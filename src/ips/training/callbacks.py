@@ -52,8 +52,11 @@ class Bar(Callback):
     def on_train_epoch_end(self, trainer: L.Trainer, learner: L.LightningModule) -> None:
         if trainer.is_global_zero:
             values = learner.epoch_metrics()  # type: ignore[operator]
-            shown = [name for name in values if not _is_limit(name, values)]
-            text = ", ".join(f"{name} {_shown(values[name])}" for name in shown)
+            text = ", ".join(
+                f"{name} {value:.3f}"
+                for name, value in values.items()
+                if not math.isnan(value) and not _is_limit(name, values)
+            )
             epoch, epochs = trainer.current_epoch + 1, trainer.max_epochs or 0
             self._epochs += 1
             left = (time.monotonic() - self._started) / self._epochs * (epochs - epoch)
@@ -92,10 +95,6 @@ def _is_limit(name: str, values: Mapping[str, float]) -> bool:
     """Whether a metric is an end of the interval of another, which is for the file only."""
     of, _, end = name.rpartition("_")
     return end in ("low", "high") and of in values
-
-
-def _shown(value: float) -> str:
-    return "undefined" if math.isnan(value) else f"{value:.3f}"
 
 
 class MetricsFile(Callback):
