@@ -41,7 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "slides.csv").write_text("\n".join(lines))
     values = dict(TINY) | {
         "data": {"kind": "table", "csv": str(folder / "slides.csv"), "exclude": ["0.png"]},
-        "patches": {"size": 16},
+        "patches": {"size": 16, "scale": 0.5},
         "tasks": {"grade": {"kind": "multiclass", "classes": 2}},
     }
     values.pop("readout", None)
@@ -86,6 +86,9 @@ def test_the_card_gives_scores_and_limits_and_escapes_names(run: Path, tmp_path:
     assert "no column of groups" in card
     assert "<b>" not in card
     assert cell("low|<b>") in card
+    assert "16 px, one every 16 px, scale 0.5" in card
+    verdict = json.loads((run / "test.json").read_text())["grade"]["verdict"]
+    assert f"**grade: {cell(verdict)}.**" in card
 
 
 def test_a_model_without_test_scores_says_so(run: Path, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def _patches(config: Config) -> str:
     if config.encoder.name == "projector":
         return "precomputed features"
     text = f"{patches.size} px, one every {patches.stride or patches.size} px"
-    for key in ("level", "mpp", "magnification"):
+    for key in ("level", "mpp", "magnification", "scale"):
         if (value := getattr(patches, key)) is not None:
             values = value if isinstance(value, list) else [value]
             text += f", {key} {' and '.join(f'{v:g}' for v in values)}"
