@@ -64,7 +64,9 @@ def model_card(
         purpose=PURPOSE,
         caveat=f"{CAVEAT[:1].upper()}{CAVEAT[1:]}.",
         scores=list(_rows(results)),
-        verdicts={name: found["verdict"] for name, found in results.items() if found.get("verdict")},
+        verdicts={
+            name: found["verdict"] for name, found in results.items() if found.get("verdict")
+        },
         facts=facts,
         pictures=pictures,
         groups=not isinstance(config.data, TableConfig) or config.data.group is not None,
