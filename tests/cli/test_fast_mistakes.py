@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 _PROGRAM = """
-import io, json, os, sys
+import io, json, os, sys, traceback
 from contextlib import redirect_stderr, redirect_stdout
 
 HEAVY = {"torch", "lightning", "matplotlib", "scipy", "skimage", "PIL"}
@@ -40,6 +40,8 @@ for case, (folder, words) in json.load(sys.stdin).items():
             main()
         except SystemExit as end:
             code = end.code
+        except Exception:
+            traceback.print_exc()
     answers[case] = [code, sorted(asked), out.getvalue(), err.getvalue()]
     asked.clear()
 json.dump(answers, sys.stdout)
