@@ -143,9 +143,11 @@ def test_a_slide_without_tissue_is_named_and_can_be_left_out(table: Path, tmp_pa
     assert list(found) == ["3.tif"]
 
 
-def test_only_images_of_a_table_have_tissue() -> None:
-    with pytest.raises(ConfigError, match=r"patches\.tissue with data\.kind=megapixel-mnist"):
-        build_data(tiny("patches.tissue=otsu"))
+@pytest.mark.parametrize("setting", ["tissue=otsu", "scale=0.5", "level=1"])
+def test_only_images_of_a_table_have_tissue_and_resolutions(setting: str) -> None:
+    name = setting.partition("=")[0]
+    with pytest.raises(ConfigError, match=rf"patches\.{name} with data\.kind=megapixel-mnist"):
+        build_data(tiny(f"patches.{setting}"))
 
 
 def test_the_check_tells_how_much_is_tissue(table: Path) -> None:

@@ -144,6 +144,13 @@ def set_epoch(data: DataSet, epoch: int) -> None:
         data.set_epoch(epoch)
 
 
+# Settings of patches that only the images of a table have.
+_FOR_TABLES = (
+    *("tissue", "include", "exclude"),
+    *("level", "mpp", "magnification", "scale", "slide_mpp"),
+)
+
+
 def is_fresh(data: DataSet) -> bool:
     """Whether the images of a data set change from epoch to epoch."""
     return bool(getattr(data, "fresh", False))
@@ -152,11 +159,11 @@ def is_fresh(data: DataSet) -> bool:
 def build_data(config: Config) -> Data:
     """Build the data sets that ``config.data`` describes."""
     patches = config.patches
-    for name in ("tissue", "include", "exclude"):
+    for name in _FOR_TABLES:
         if getattr(patches, name) is not None and not isinstance(config.data, TableConfig):
             raise ConfigError(
-                f"patches.{name} with data.kind={config.data.kind}: patches can be left out of the "
-                f"images of a table only: leave out patches.{name}"
+                f"patches.{name} with data.kind={config.data.kind}: only images of a table can be "
+                f"filtered or read at another resolution: leave out patches.{name}"
             )
     data = _build(config)
     if (count := config.patches.sample) is None:
