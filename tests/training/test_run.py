@@ -132,7 +132,7 @@ def test_a_resumed_run_may_load_images_differently(
 ) -> None:
     whole = weights(train(tiny("train.epochs=2"), tmp_path / "whole", console=CONSOLE).net)
     interrupt(monkeypatch, lambda: train(tiny("train.epochs=2"), tmp_path / "cut", console=CONSOLE))
-    other = tiny("train.epochs=2", "select.load=lazy", "patches.slide_mpp=0.5", "train.workers=1")
+    other = tiny("train.epochs=2", "select.load=lazy", "train.workers=1")
     resumed = weights(train(other, tmp_path / "cut", resume=True, console=CONSOLE).net)
     assert torch.allclose(whole, resumed, atol=1e-5)
     assert read_yaml(tmp_path / "cut" / "config.yaml")["select"]["load"] == "lazy"
