@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from ips.errors import ConfigError, PatchError
+from ips.images import ArrayImage
 from ips.models import LOADS, IPSNet
 from ips.nn import CrossAttentionTransformer, Head, thin_resnet
-from ips.patches import MemoryPatches
+from ips.patches import ImagePatches, MemoryPatches
 
 SIDE, SHOWN = 12, [2, 5, 6, 9]
 
@@ -38,6 +40,15 @@ def test_blank_patches_are_not_selected(load: str) -> None:
     kept = chosen.selection.indices[chosen.selection.mask]
     assert sorted(kept.tolist()) == SHOWN
     assert chosen.embeddings is not None
+
+
+def test_overlapping_patches_are_skipped_if_only_their_margin_shows_something() -> None:
+    pixels = np.zeros((24, 24, 1), np.uint8)
+    pixels[11, 11] = 200  # on 3 x 3 of the 4 x 4 patches, in the cell of the second in each row
+    source = ImagePatches(ArrayImage(pixels), patch_size=12, stride=4)
+    chosen = model(skip_blank=True).select([source]).selection
+    kept = chosen.indices[chosen.mask]
+    assert sorted(kept.tolist()) == [0, 1, 2, 4, 5, 8]  # not 6, 9 and 10; at the border all
 
 
 def test_patches_keep_their_indices() -> None:

@@ -105,7 +105,11 @@ class SelectConfig(Section):
         "Train a small network along that predicts scores from a coarse view, so that training and "
         "predictions score only the most promising patches, if it finds enough of them (recall)",
     )
-    skip_blank: bool = key(False, "Skip patches of a single colour; not for dps and cnn")
+    skip_blank: bool = key(
+        False,
+        "Skip patches of a single colour, and overlapping ones with such a centre, since their "
+        "neighbours show the rest; not for dps and cnn",
+    )
     compile: bool = key(False, "Compile the selection pass, which is faster on a GPU")
     micro_batch: Literal["fixed", "chunk"] = key(
         "fixed",

@@ -15,6 +15,7 @@ from torch import Tensor
 from ips import selection
 from ips.nn.embedding import blank, joined, micro_batch
 from ips.patches import PatchSource, prefetch
+from ips.patches.margins import margins
 
 Embed = Callable[[Tensor], Tensor]
 
@@ -134,18 +135,19 @@ def unscored_blocks(
     """Read the patches that are missing from the tables; yield blocks to embed together.
 
     Blocks are grouped across images to fill micro-batches: many of them if the patches are on the
-    device already, otherwise one. With ``skip_blank``, patches of one colour are marked as skipped
-    in the table instead. ``size`` is the number of patches of a micro-batch, by default that of
-    `ips.nn.embedding.micro_batch`.
+    device already, otherwise one. With ``skip_blank``, patches whose cell is of one colour (see
+    `ips.patches.margins`) are marked as skipped in the table instead. ``size`` is the number of
+    patches of a micro-batch, by default that of `ips.nn.embedding.micro_batch`.
     """
     group: list[Block] = []
     count = 0
     for image, (source, table) in enumerate(zip(sources, tables, strict=True)):
         block = size or micro_batch(source.shape, device)
         block *= _MICRO_BATCHES if _on_device(source, device) else 1
+        around = margins(source) if skip_blank else None
         for indices, patches in _read(source, table.missing(), device, size=block):
-            if skip_blank:
-                skipped = blank(patches)
+            if around is not None:
+                skipped = _blank_cells(patches, around[indices])
                 patches, skipped = patches[~skipped], skipped.cpu()
                 blanks = int(skipped.sum())
                 if blanks:
@@ -159,6 +161,16 @@ def unscored_blocks(
                 group, count = [], 0
     if group:
         yield group
+
+
+def _blank_cells(patches: Tensor, widths: Tensor) -> Tensor:
+    """Which patches ``(n, ...)`` have a single colour within margins of these ``(n,)`` widths."""
+    found = torch.zeros(len(patches), dtype=torch.bool, device=patches.device)
+    for width in widths.unique().tolist():
+        same = (widths == width).to(patches.device)
+        cell = slice(width, -width or None)
+        found[same] = blank(patches[same][..., cell, cell] if width else patches[same])
+    return found
 
 
 def _on_device(source: PatchSource, device: torch.device) -> bool:

@@ -55,8 +55,9 @@ class SelectingNet(Net):
         keep: M; None for all patches.
         chunk: I.
         mode: ``iterative`` (the paper), ``exact`` or ``random``.
-        skip_blank: ignore patches of a single colour. Otherwise they can take most of the M places
-            if most of an image is empty.
+        skip_blank: ignore patches of a single colour, also where only the margin that neighbours
+            show, too, has others. Otherwise they can take most of the M places if most of an image
+            is empty.
         compile: compile the encoder for the select step.
         micro_batch: patches embedded at a time in the select step: a ``fixed`` number that suits
             the device, or a ``chunk``, I patches of every image (B·I), as in the paper.

@@ -15,6 +15,7 @@
                        tissue_file.py, coords_file.py: stored results of ours and other tools
     mask.py            which parts of an image count, at a low resolution
     filtered.py        patches with tissue, or inside and outside of outlines
+    margins.py         how much of an overlapping patch its neighbours show, too
     thumbnail.py       a small picture of the whole image
     batching.py        read patches in the background, and pad several images to one tensor
 """
