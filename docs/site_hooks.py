@@ -60,6 +60,7 @@ def on_page_content(html: str, **_: Any) -> str:
     """Choose where names may break, and drop the colons before blocks of code in docstrings."""
     html = re.sub(r"<code>([^<\n]+)</code>", whole_words, html)
     html = re.sub(r"(?<=<td>)[^<\s]{30,}(?=</td>)", breakable, html)
+    html = re.sub(r"<td>((?:[^<]|<(?!/td))*)</td>", long_cell, html).replace(" ± ", "\u00a0±\u00a0")
     return re.sub(r"<p>::</p>|(?<=:):(?=</p>)", "", html)
 
 
@@ -72,6 +73,12 @@ def whole_words(code: re.Match[str]) -> str:
 def breakable(name: re.Match[str]) -> str:
     """A long name in a table, which may break after a slash or underscore."""
     return re.sub("[/_]", r"\g<0><wbr>", name[0])
+
+
+def long_cell(cell: re.Match[str]) -> str:
+    """A cell of a table, marked if it has many words."""
+    text = re.sub("<[^>]*>", "", cell[1])
+    return f'<td class="long">{cell[1]}</td>' if len(text) > 150 else cell[0]
 
 
 def source_page(name: str) -> str:
