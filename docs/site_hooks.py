@@ -57,8 +57,28 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Drop the colons with which docstrings announce a block of code, as in reStructuredText."""
+    """Choose where names may break, and drop the colons before blocks of code in docstrings."""
+    html = re.sub(r"<code>([^<\n]+)</code>", whole_words, html)
+    html = re.sub(r"(?<=<td>)[^<\s]{30,}(?=</td>)", breakable, html)
+    html = re.sub(r"<td>((?:[^<]|<(?!/td))*)</td>", long_cell, html).replace(" ± ", "\u00a0±\u00a0")
     return re.sub(r"<p>::</p>|(?<=:):(?=</p>)", "", html)
+
+
+def whole_words(code: re.Match[str]) -> str:
+    """Inline code whose names, such as `--run`, do not break at a hyphen."""
+    words = re.sub(r"(?<!\S)[^\s-]*-\S{1,32}(?!\S)", r'<span class="whole">\g<0></span>', code[1])
+    return f"<code>{words}</code>"
+
+
+def breakable(name: re.Match[str]) -> str:
+    """A long name in a table, which may break after a slash or underscore."""
+    return re.sub("[/_]", r"\g<0><wbr>", name[0])
+
+
+def long_cell(cell: re.Match[str]) -> str:
+    """A cell of a table, marked if it has many words."""
+    text = re.sub("<[^>]*>", "", cell[1])
+    return f'<td class="long">{cell[1]}</td>' if len(text) > 150 else cell[0]
 
 
 def source_page(name: str) -> str:

@@ -292,7 +292,7 @@ def extract_features(
             all patches of a grid.
         resolution: patch size and resolution to read at; by default those of the extractor's
             preset, as stored in ``coords``, or 256 px at level 0.
-        layout: of the feature files; ``trident`` for all attributes that TRIDENT writes.
+        layout: layout of the feature files; ``trident`` for all attributes that TRIDENT writes.
         skip_errors: continue without slides that cannot be read.
         place: where to work: in this process, as one share of several, or on Ray.
     """

@@ -51,7 +51,7 @@ def share(
 
     Args:
         run: run folder.
-        out: output folder; or
+        out: output folder, unless ``hub`` is given.
         hub: OWNER/REPO, a repository of the Hugging Face hub, created if missing.
         public: whether a new repository is public.
         pictures: also share the figure that shows test images, which may be private.

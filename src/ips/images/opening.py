@@ -52,8 +52,9 @@ def open_image(
             TIFF says it uses: a MaxSampleValue that is one less than a power of two, such as
             4,095, or OME's SignificantBits. Floats and integers of 32 bits need it.
 
-    >>> open_image(np.zeros((20, 30, 3), np.uint8)).dimensions
-    (30, 20)
+    Examples:
+        >>> open_image(np.zeros((20, 30, 3), np.uint8)).dimensions
+        (30, 20)
     """
     if isinstance(source, PILImage.Image):
         return ArrayImage(pillow_array(source), name="image in memory", white=white)

@@ -169,8 +169,11 @@ class ResNet(nn.Module):
 
 
 resnet18 = partial(ResNet, BasicBlock, (2, 2, 2, 2))
+"""ResNet-18, with the keyword arguments of `ips.nn.ResNet`."""
 resnet50 = partial(ResNet, Bottleneck, (3, 4, 6, 3))
+"""ResNet-50, with the keyword arguments of `ips.nn.ResNet`."""
 thin_resnet = partial(ResNet, BasicBlock, (1, 1, 1, 1))
+"""One block per stage, for small images and CPUs, with the keyword arguments of `ips.nn.ResNet`."""
 
 
 class FeatureProjector(nn.Module):

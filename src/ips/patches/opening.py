@@ -58,10 +58,11 @@ def open_patches(
         slide_mpp: micrometres per full-resolution pixel, for a feature file with coordinates in
             micrometres.
 
-    >>> import numpy as np
-    >>> patches = open_patches(np.zeros((1500, 1500), np.uint8), patch_size=50, stride=25)
-    >>> len(patches), patches.read([0, 3480]).shape
-    (3481, torch.Size([2, 1, 50, 50]))
+    Examples:
+        >>> import numpy as np
+        >>> patches = open_patches(np.zeros((1500, 1500), np.uint8), patch_size=50, stride=25)
+        >>> len(patches), patches.read([0, 3480]).shape
+        (3481, torch.Size([2, 1, 50, 50]))
     """
     if isinstance(source, str | os.PathLike):
         path, _ = split_address(os.fspath(source))

@@ -1,10 +1,11 @@
 """Choose M of N patches from a table of score logits: pure functions of tensors.
 
->>> import torch
->>> from ips import selection
->>> logits = torch.tensor([[0.1], [2.0], [-1.0], [3.0]])  # N = 4 patches, S = 1 channel
->>> selection.iterative(logits, keep=2, chunk=1).indices.tolist()
-[3, 1]
+Examples:
+    >>> import torch
+    >>> from ips import selection
+    >>> logits = torch.tensor([[0.1], [2.0], [-1.0], [3.0]])  # N = 4 patches, S = 1 channel
+    >>> selection.iterative(logits, keep=2, chunk=1).indices.tolist()
+    [3, 1]
 """
 
 from ips.selection.choose import MODES, Mode, Selection, exact, iterative, random, scores, shuffled
