@@ -175,6 +175,17 @@ def test_no_split_divides_a_patient(pictures: Path) -> None:
     assert any(int(Path(a).stem) // 2 != int(Path(b).stem) // 2 for a, b in free)
 
 
+def test_without_validation_its_images_are_for_training(pictures: Path) -> None:
+    add_column(
+        pictures, "split", ["train", "val", "train", "test", "train", "val", "train", "test"]
+    )
+    assert split_of(pictures)["validation"] == ["1.png", "5.png"]
+    splits = split_of(pictures, validation=0)
+    assert splits["train"] == ["0.png", "1.png", "2.png", "4.png", "5.png", "6.png"]
+    assert splits["test"] == ["3.png", "7.png"]
+    assert splits["validation"] == []
+
+
 def test_a_column_that_divides_a_patient_is_refused(pictures: Path, tmp_path: Path) -> None:
     with_patients(pictures)
     splits = ["train", "train", "train", "test", "val", "val", "test", "test"]

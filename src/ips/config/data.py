@@ -90,7 +90,7 @@ class TableConfig(Section):
     validation: float = key(
         0.2,
         "Fraction of the other images for validation, if the split column names none and no class "
-        "would be lost for training; 0 for none",
+        "would be lost for training; 0 for none, and to train on those of the split column, too",
         ge=0,
         lt=1,
     )

@@ -36,9 +36,12 @@ def split_rows(
     if data.folds is not None:
         divided = sorted(numbers["train"] + numbers["validation"])
         return {**numbers, **_fold(rows, alike, divided, data)}
+    if not data.validation:
+        numbers["train"] = sorted(numbers["train"] + numbers["validation"])
+        return {**numbers, "validation": []}
     train = numbers["train"]
     groups = {rows[i].group or i for i in train}
-    if not numbers["validation"] and data.validation and len(groups) > 1:
+    if not numbers["validation"] and len(groups) > 1:
         rest, held_out = _hold_out(rows, alike, train, data.validation, seed=data.seed + 1)
         # no class is lost for training
         if classes_of(labels, rest, tasks) == classes_of(labels, train, tasks):
