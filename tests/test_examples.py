@@ -183,7 +183,13 @@ def test_whole_slides_from_drawing_to_attention(
 
 
 def test_the_start_of_a_training_is_watched(tmp_path: Path, run: Run) -> None:
-    settings = ["data.train=32", "data.validation=8", "train.epochs=2", "train.warmup=0.5"]
+    settings = [
+        "data.train=32",
+        "data.validation=8",
+        "data.test=8",
+        "train.epochs=2",
+        "train.warmup=0.5",
+    ]
     words = [word for setting in settings for word in ("--set", setting)]
     run(watch_start, "road-signs", "--out", tmp_path, "--seeds", 1, *words)
     (row,) = rows(tmp_path / "seed-0.csv")  # four steps, of which the first is noted
