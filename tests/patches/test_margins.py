@@ -35,6 +35,12 @@ def test_the_last_patches_of_a_fitted_grid_have_none() -> None:
     assert found.sum() == 4 * 2
 
 
+def test_scattered_patches_have_none() -> None:
+    bag = source(side=40)
+    bag.coords = np.array([[0, 3], [5, 0]] + [[6, 7]] * (len(bag) - 2))
+    assert not margins(bag).any()
+
+
 @pytest.mark.parametrize(("size", "stride"), [(8, 4), (9, 4), (8, 5), (10, 3)])
 def test_cells_cover_every_pixel(size: int, stride: int) -> None:
     bag = source(size=size, stride=stride, side=size + 5 * stride)

@@ -165,12 +165,16 @@ def unscored_blocks(
 
 def _blank_cells(patches: Tensor, widths: Tensor) -> Tensor:
     """Which patches ``(n, ...)`` have a single colour within margins of these ``(n,)`` widths."""
-    found = torch.zeros(len(patches), dtype=torch.bool, device=patches.device)
-    for width in widths.unique().tolist():
-        same = (widths == width).to(patches.device)
-        cell = slice(width, -width or None)
-        found[same] = blank(patches[same][..., cell, cell] if width else patches[same])
+    narrowing = sorted(widths.unique().tolist(), reverse=True)
+    found = blank(_without_margin(patches, narrowing[0]))
+    for width in narrowing[1:]:
+        rest = (found & (widths == width).to(found.device)).nonzero()[:, 0]
+        found[rest] = blank(_without_margin(patches[rest], width))
     return found
+
+
+def _without_margin(patches: Tensor, width: int) -> Tensor:
+    return patches[..., width:-width, width:-width] if width else patches
 
 
 def _on_device(source: PatchSource, device: torch.device) -> bool:

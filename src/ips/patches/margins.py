@@ -36,12 +36,13 @@ def margins(source: PatchSource) -> Tensor:
 
 def _has_neighbours(coords: Coords, step: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Whether there are patches one step away on all sides of each ``(N, 2)`` patch."""
-    if step != int(step):  # their positions are rounded
-        return np.zeros(len(coords), dtype=np.bool_)
-    column, row = ((coords - coords.min(axis=0)) + int(step)).T
-    width = int(column.max()) + 2 * int(step)
-    there = row * width + column  # a number for each position
-    all_there = np.ones(len(coords), dtype=np.bool_)
-    for x, y in _AROUND:
-        all_there &= np.isin(there + (y * width + x) * int(step), there)
-    return all_there
+    found = np.zeros(len(coords), dtype=np.bool_)
+    if step != int(step) or not len(coords):  # a broken step rounds positions
+        return found
+    from_corner = coords - coords.min(axis=0)
+    on_grid = (from_corner % int(step) == 0).all(axis=1)
+    column, row = (from_corner[on_grid] // int(step) + 1).T
+    there = np.zeros((row.max(initial=0) + 2, column.max(initial=0) + 2), dtype=np.bool_)
+    there[row, column] = True  # within an empty border
+    found[on_grid] = np.all([there[row + y, column + x] for x, y in _AROUND], axis=0)
+    return found
