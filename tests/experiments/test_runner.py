@@ -63,6 +63,22 @@ def test_an_interrupted_experiment_resumes(tmp_path: Path, monkeypatch: pytest.M
     assert len(read_results(plan(tmp_path))) == len(rows)
 
 
+def test_shares_train_everything_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[tuple[str, int]] = []
+
+    def note(some: Plan, arm: Arm, seed: int, **options: object) -> None:
+        done.append((arm.slug, seed))
+
+    monkeypatch.setattr(module, "_train", note)
+    counts: list[int] = []
+    for number in (1, 2, 3):
+        run_experiment(plan(tmp_path, shard=(number, 3)), console=quiet())
+        counts.append(len(done) - sum(counts))
+    assert max(counts) - min(counts) <= 1
+    whole = plan(tmp_path)
+    assert sorted(done) == sorted((arm.slug, seed) for arm in whole.arms() for seed in range(2))
+
+
 def test_a_failing_arm_does_not_stop_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

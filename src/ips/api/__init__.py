@@ -343,6 +343,7 @@ def experiment(
     settings: Sequence[str] = (),
     steps: int | Literal["epoch"] = 4,
     limit_gb: float = 16.0,
+    shard: tuple[int, int] | None = None,
     console: Console | None = None,
 ) -> ExperimentResult:
     """Reproduce a table or figure of the paper; what is finished is not run again.
@@ -358,6 +359,8 @@ def experiment(
             paper.
         limit_gb: memory limit of a measurement; the costs of a DeepMIL row that would exceed it
             are computed from smaller samples.
+        shard: number of the share of the trainings to run, from 1, and the number of shares; all
+            trainings by default.
     """
     from ips.experiments import Plan, get_experiment, run_experiment
 
@@ -373,6 +376,7 @@ def experiment(
         costs=part != "scores",
         steps=steps,
         limit_gb=limit_gb,
+        shard=shard,
     )
     if not plan.scores and not plan.costs:
         raise ConfigError(f"{name}: trains no model: leave out --part scores")

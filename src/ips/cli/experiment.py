@@ -10,7 +10,8 @@ from typer import Argument, BadParameter, Option
 from ips import api
 from ips.cli.allocator import keep_freed_memory
 from ips.cli.app import app, err, fail, hints, print_message, print_table
-from ips.cli.options import Device, Scale, Settings
+from ips.cli.options import Device, Scale, Settings, Shard
+from ips.work import Place
 
 
 @app.command()
@@ -53,11 +54,13 @@ def experiment(
         Path | None,
         Option(metavar="DIR", help="Output folder; runs/experiments/NAME-SCALE by default"),
     ] = None,
+    shard: Shard = None,
     device: Device = "auto",
 ) -> None:
     """Reproduce a table or figure of the paper.
 
-    The same command continues an interrupted experiment.
+    The same command continues an interrupted experiment. With --shard, several processes train side
+    by side into the same folder; each adds its results to the table.
     """
     if name is None:
         from ips.experiments import EXPERIMENTS
@@ -79,6 +82,7 @@ def experiment(
             settings=settings or [],
             steps=measured,
             limit_gb=limit_gb,
+            shard=Place.parse(shard=shard).shard,
             console=err,
         )
     if result.files:

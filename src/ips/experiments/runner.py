@@ -35,7 +35,7 @@ from ips.experiments.tables import (
 )
 from ips.files import write_text
 from ips.localisation import Localisation
-from ips.locks import lock_folder
+from ips.locks import lock_folder, wait_for_lock
 from ips.progress import print_without_terminal, progress_bar
 from ips.recipes import fit_warmup, read_recipe
 from ips.training import RunFolder, evaluate, train
@@ -44,6 +44,8 @@ from ips.training import RunFolder, evaluate, train
 _REQUESTED = "asked.json"
 # Folder of random features, for costs where the table of the recipe is missing.
 _STAND_IN = "stand-in"
+# Processes with different shares wait for each other to prepare data and to write results.
+_TURN = ".turn"
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Plan:
         costs: measure time and memory of a step.
         steps: number of steps per measurement, or ``epoch``.
         limit_gb: memory limit; costs of a row that would exceed it are computed.
+        shard: number of the share of this process, from 1, and the number of shares; None for all.
     """
 
     experiment: Experiment
@@ -71,6 +74,7 @@ class Plan:
     costs: bool = True
     steps: Steps = 4
     limit_gb: float = 16.0
+    shard: tuple[int, int] | None = None
 
     def arms(self) -> list[Arm]:
         """The arms of the chosen methods, after a check of methods and settings."""
@@ -141,7 +145,11 @@ def run_experiment(plan: Plan, *, console: Console | None = None) -> ExperimentR
         jobs += [(arm, None) for arm in arms]
     if plan.scores:
         jobs += [(arm, seed) for seed in range(plan.seeds) for arm in arms if arm.trains]
-    with lock_folder(plan.folder, option="--out"):
+    if plan.shard is not None:
+        number, count = plan.shard
+        jobs = jobs[number - 1 :: count]
+    option = "--out, or divide the work with --shard"
+    with lock_folder(plan.folder, option=option, shard=plan.shard):
         return _run_jobs(plan, jobs, console)
 
 
@@ -149,7 +157,8 @@ def _run_jobs(
     plan: Plan, jobs: Sequence[tuple[Arm, int | None]], console: Console | None
 ) -> ExperimentResult:
     if plan.prepared is not None:
-        plan.experiment.prepare[plan.scale](plan.prepared, console=console)
+        with wait_for_lock(plan.folder / _TURN):
+            plan.experiment.prepare[plan.scale](plan.prepared, console=console)
     files: list[Path] | None = None
     failures = []
     with progress_bar(console) as progress:
@@ -169,9 +178,9 @@ def _run_jobs(
             except (IPSError, MemoryError, RuntimeError) as error:
                 failures.append(f"{name}: {_failure(error)}")
             if not measured:  # otherwise nothing is new
-                files = _write_results(plan)
+                files = _write_in_turn(plan)
             progress.advance(bar)
-    return ExperimentResult(_write_results(plan) if files is None else files, failures)
+    return ExperimentResult(_write_in_turn(plan) if files is None else files, failures)
 
 
 def read_results(plan: Plan) -> list[Result]:
@@ -347,6 +356,11 @@ def _is_number(value: Any) -> bool:
 
 def _write_json(path: Path, values: dict[str, Any]) -> None:
     write_text(path, json.dumps(values, indent=2) + "\n")
+
+
+def _write_in_turn(plan: Plan) -> list[Path]:
+    with wait_for_lock(plan.folder / _TURN):
+        return _write_results(plan)
 
 
 def _write_results(plan: Plan) -> list[Path]:
