@@ -94,8 +94,7 @@ def _patch_size(scale: Scale, method: str, sizes: dict[str, str]) -> list[str]:
 
 
 def _ips_deepmil(scale: Scale, method: str, sizes: dict[str, str]) -> list[str]:
-    keep = f"select.keep={sizes['M']}"
-    return [keep, "patches.stride=50"] if scale == "paper" else [keep]
+    return [f"select.keep={sizes['M']}", "patches.stride=50"]
 
 
 def _read_rows(
@@ -175,12 +174,26 @@ def _memory_chunk(scale: Scale) -> list[Arm]:
 _MNIST: dict[Scale, str] = {"laptop": "megapixel-mnist", "paper": "megapixel-mnist"}
 _SIGNS: dict[Scale, str] = {"laptop": "road-signs", "paper": "traffic-signs"}
 
+# The recipe has smaller patches and batches, for the demo.
+_PATCHES_AND_STEPS = (
+    "patches.size=50",
+    "train.batch=16",
+    "train.lr=0.006",
+    "train.weight_decay=0.1",
+    "train.warmup=1",
+)
+
 # Feasible for a CNN without a GPU.
-_SMALL_MNIST: dict[Scale, tuple[str, ...]] = {"laptop": ("data.side=500", "train.epochs=12")}
+_SMALL_MNIST: dict[Scale, tuple[str, ...]] = {
+    "laptop": ("data.side=500", "train.epochs=12", *_PATCHES_AND_STEPS)
+}
 
 # Images that are not drawn anew in every epoch, with much noise.
 _FIXED_MNIST: dict[Scale, tuple[str, ...]] = {
-    "laptop": ("data.side=600", "data.noise=60", "data.fresh=false", "data.validation=0")
+    "laptop": (
+        *("data.side=600", "data.noise=60", "data.fresh=false", "data.validation=0"),
+        *("patches.stride=50", *_PATCHES_AND_STEPS),
+    )
 }
 
 _ALL = (
@@ -212,7 +225,7 @@ _ALL = (
         _image_size,
         kind="lines",
         lines=("side", ("memory_gb", "step_ms", "majority")),
-        common={"laptop": ("train.epochs=12",)},
+        common={"laptop": ("train.epochs=12", *_PATCHES_AND_STEPS)},
         seeds=1,
     ),
     Experiment(
@@ -221,6 +234,7 @@ _ALL = (
         _MNIST,
         _memory_chunk,
         kind="grid",
+        common={"laptop": _PATCHES_AND_STEPS},
         seeds=1,
     ),
     Experiment(

@@ -92,9 +92,9 @@ class Plan:
     def config(self, arm: Arm, seed: int) -> Config:
         """Config of one training; the seed is for weights, order and dropout, not for the data."""
         common = self.experiment.common.get(self.scale, ())
-        settings = [*common, *arm.settings, f"train.seed={seed}", *self.settings]
+        settings = [*arm.settings, f"train.seed={seed}", *self.settings]
         recipe = self.experiment.recipes[self.scale]
-        values = read_recipe(recipe, scale=self.scale, settings=settings)
+        values = read_recipe(recipe, scale=self.scale, settings=[*common, *settings])
         config = parse_config(values, source=f"{self.experiment.name}, {arm.label}")
         if self.prepared is not None:
             assert isinstance(config.data, TableConfig)
