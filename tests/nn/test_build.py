@@ -145,6 +145,43 @@ def test_patches_are_enlarged_before_the_first_layer(name: str) -> None:
         torch.testing.assert_close(folded(x), plain.net(large), rtol=1e-3, atol=1e-4)
 
 
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    """Weights of a thin ResNet of two stages."""
+    torch.manual_seed(0)
+    path = tmp_path / "weights.pth"
+    torch.save(build_encoder("thin-resnet", stages=2, width=8).net.state_dict(), path)
+    return path
+
+
+def test_frozen_stages_stay_as_they_are_in_training(weights: Path) -> None:
+    net = build_encoder("thin-resnet", stages=2, width=8, weights=weights, freeze=1).net.train()
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.1, weight_decay=0.1)
+    net(torch.rand(4, 3, 32, 32)).square().sum().backward()
+    optimizer.step()
+    same = {n.split(".")[0] for n, t in net.state_dict().items() if torch.equal(t, before[n])}
+    changed = {
+        n.split(".")[0] for n, t in net.state_dict().items() if not torch.equal(t, before[n])
+    }
+    assert same == {"conv1", "bn1", "layer1"}
+    assert changed == {"layer2"}
+
+
+def test_all_stages_can_be_frozen(weights: Path) -> None:
+    net = build_encoder("thin-resnet", stages=2, width=8, weights=weights, freeze=2).net.train()
+    assert not net(torch.rand(2, 3, 32, 32)).requires_grad
+
+
+def test_freezing_needs_pretrained_weights_and_as_many_stages(weights: Path) -> None:
+    with pytest.raises(ConfigError, match=r"encoder\.freeze=1 without pretrained weights"):
+        build_encoder("thin-resnet", stages=2, freeze=1)
+    with pytest.raises(ConfigError, match=r"freeze=3 with an encoder of 2 stages: give at most 2"):
+        build_encoder("thin-resnet", stages=2, width=8, weights=weights, freeze=3)
+    with pytest.raises(ConfigError, match=r"encoder\.freeze=1 with encoder\.name=timm:vit"):
+        build_encoder("timm:vit", freeze=1)
+
+
 @pytest.mark.parametrize("name", ["projector", "timm:vit", "hub:owner/repo"])
 def test_other_encoders_take_patches_as_they_are(name: str) -> None:
     with pytest.raises(ConfigError, match=f"encoder.enlarge=2 with encoder.name={name}"):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
+from safetensors.torch import save_file
 from torch import Tensor
 
 from ips.config import Config
@@ -17,7 +18,7 @@ from ips.models import Selected, SelectingNet
 from ips.models.outputs import Output
 from ips.patches.view import ViewedPatches
 from ips.selection import Selection
-from ips.training import build_data, build_model, resolve, train
+from ips.training import build_data, build_model, load_model, resolve, train
 from ips.training.batches import Batches
 from ips.training.module import Learner
 from tests.training.own_images import photographs
@@ -91,6 +92,23 @@ def test_the_gradient_is_clipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", clip)
     train(tiny("train.epochs=1", "train.warmup=0", "train.clip=0.25"), tmp_path, console=CONSOLE)
     assert norms == [0.25] * 3
+
+
+def test_frozen_stages_keep_their_weights_and_the_run_opens_without_their_file(
+    tmp_path: Path,
+) -> None:
+    settings = ["train.epochs=1", "train.warmup=0", "encoder.stages=2"]
+    torch.manual_seed(1)
+    first = build_model(resolve(tiny(*settings), build_data(tiny(*settings)))).encoder.state_dict()
+    save_file(first, tmp_path / "first.safetensors")
+    frozen = tiny(
+        *settings, f"encoder.weights={tmp_path / 'first.safetensors'}", "encoder.freeze=1"
+    )
+    train(frozen, tmp_path / "run", console=CONSOLE)
+    (tmp_path / "first.safetensors").unlink()
+    learnt = load_model(tmp_path / "run").net.encoder.state_dict()
+    assert torch.equal(learnt["layer1.0.conv1.weight"], first["layer1.0.conv1.weight"])
+    assert not torch.equal(learnt["layer2.0.conv1.weight"], first["layer2.0.conv1.weight"])
 
 
 def test_the_encoder_may_learn_more_slowly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,13 @@ class EncoderConfig(Section):
         ge=1,
         le=16,
     )
+    freeze: int = key(
+        0,
+        "Number of first stages of a pretrained ResNet or EfficientNet, with the layers before "
+        "them, that training leaves as they are, which saves time and memory",
+        ge=0,
+        le=7,
+    )
     freeze_norm: bool = key(False, "Freeze the statistics of BatchNorm layers")
     weights: Path | None = key(
         None,

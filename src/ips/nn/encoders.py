@@ -10,9 +10,10 @@ patches of another shape are refused with a clear message.
 from __future__ import annotations
 
 import copyreg
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal
+from typing import Literal, Self
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +32,65 @@ class Enlarge(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """``(n, C, h, w)`` to ``(n, C, factor·h, factor·w)``."""
         return F.interpolate(x, scale_factor=self.factor, mode="bilinear")
+
+
+class StagedEncoder(nn.Module, ABC):
+    """An image network of stages, globally pooled: what our ResNets and EfficientNet share.
+
+    Args:
+        channels: C, 1 for grey and 3 for colour images.
+        pool: pooling over the last feature map: ``mean`` as usual, or ``max``, with which a small
+            object in an otherwise empty patch counts in full.
+        enlarge: factor by which patches are enlarged first.
+    """
+
+    dim: int
+    norm: nn.Module
+
+    def __init__(self, *, channels: int, pool: Literal["mean", "max"], enlarge: float) -> None:
+        super().__init__()
+        self.patch_shape = (channels, None, None)
+        self.channels, self.pool = channels, pool
+        self.enlarge = Enlarge(enlarge) if enlarge != 1 else nn.Identity()
+        self._frozen: list[nn.Module] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(n, C, h, w)`` to ``(n, D)``."""
+        embedding: Tensor = self.norm(self.pooled(self.maps(x)))
+        return embedding
+
+    @abstractmethod
+    def maps(self, x: Tensor) -> Tensor:
+        """``(n, C, h, w)`` to the feature maps of the last stage, ``(n, D, h', w')``."""
+
+    @abstractmethod
+    def layers(self) -> tuple[list[nn.Module], list[nn.Module]]:
+        """The layers before the first stage, and the stages."""
+
+    def pooled(self, maps: Tensor) -> Tensor:
+        """Feature maps to ``(n, D)``."""
+        return maps.amax(dim=(2, 3)) if self.pool == "max" else maps.mean(dim=(2, 3))
+
+    def freeze(self, stages: int) -> None:
+        """Keep the weights and BatchNorm statistics of the first stages, also in training mode.
+
+        Backpropagation ends behind them, which saves most of its time and memory.
+        """
+        before, parts = self.layers()
+        if stages > len(parts):
+            raise ConfigError(
+                f"encoder.freeze={stages} with an encoder of {len(parts)} stages: give at most "
+                f"{len(parts)}"
+            )
+        self._frozen = [*before, *parts[:stages]] if stages else []
+        for part in self._frozen:
+            part.requires_grad_(False).eval()
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        for part in self._frozen:
+            part.eval()
+        return self
 
 
 class BasicBlock(nn.Module):
@@ -88,7 +148,7 @@ def _shortcut(inputs: int, outputs: int, *, stride: int) -> nn.Module | None:
     return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
 
-class ResNet(nn.Module):
+class ResNet(StagedEncoder):
     """A ResNet without classifier, cut after some of its stages and globally pooled.
 
     Parameter names are torchvision's, so that public ImageNet weights load unchanged.
@@ -98,14 +158,11 @@ class ResNet(nn.Module):
         depths: number of blocks in each of the four stages.
         stages: number of stages to keep; the paper keeps 2 for megapixel MNIST, otherwise 4.
         width: channels of the first stage, doubled at each further one; 64 in the paper.
-        channels: C, 1 for grey and 3 for colour images.
         norm: add a BatchNorm over the pooled embedding. The position encoding has the norm
             sqrt(D / 2), which is far above the embeddings of an untrained small network.
-        pool: pooling over the last feature map: ``mean`` as usual, or ``max``, with which a small
-            object in an otherwise empty patch counts in full.
         start: initial first layer: ``kaiming`` as in all other layers, or ``authors``: where images
             are not RGB, the authors' code replaces the layer by one with PyTorch's default.
-        enlarge: factor by which patches are enlarged first.
+        channels, pool, enlarge: see `StagedEncoder`.
     """
 
     def __init__(
@@ -121,12 +178,9 @@ class ResNet(nn.Module):
         start: Literal["kaiming", "authors"] = "kaiming",
         enlarge: float = 1.0,
     ) -> None:
-        super().__init__()
+        super().__init__(channels=channels, pool=pool, enlarge=enlarge)
         if not 1 <= stages <= 4:
             raise ConfigError(f"encoder.stages={stages}: a ResNet has 1 to 4 stages")
-        self.patch_shape = (channels, None, None)
-        self.channels, self.pool = channels, pool
-        self.enlarge = Enlarge(enlarge) if enlarge != 1 else nn.Identity()
         self.conv1 = nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.relu = nn.ReLU(inplace=True)
@@ -149,23 +203,16 @@ class ResNet(nn.Module):
         if start == "authors" and channels != 3:
             self.conv1.reset_parameters()
 
-    def forward(self, x: Tensor) -> Tensor:
-        """``(n, C, h, w)`` to ``(n, D)``."""
-        embedding: Tensor = self.norm(self.pooled(self.maps(x)))
-        return embedding
+    def layers(self) -> tuple[list[nn.Module], list[nn.Module]]:
+        return [self.conv1, self.bn1], [self.get_submodule(name) for name in self.stages]
 
     def maps(self, x: Tensor) -> Tensor:
-        """``(n, C, h, w)`` to the feature maps of the last stage, ``(n, D, h', w')``."""
         x = self.relu(
             self.maxpool(self.bn1(self.conv1(self.enlarge(x))))
         )  # ReLU last: the same result, a quarter of the work
         for name in self.stages:
             x = self.get_submodule(name)(x)
         return x
-
-    def pooled(self, maps: Tensor) -> Tensor:
-        """Feature maps to ``(n, D)``."""
-        return maps.amax(dim=(2, 3)) if self.pool == "max" else maps.mean(dim=(2, 3))
 
 
 resnet18 = partial(ResNet, BasicBlock, (2, 2, 2, 2))

@@ -197,7 +197,7 @@ def load_model(run: Path) -> TrainedModel:
         values.pop(_EPOCH, None)
     config = parse_saved_config(values, source=str(folder.model))
     # The trained weights replace the pretrained ones, whose file may be gone.
-    start = config.encoder.model_copy(update={"weights": Path("none")})
+    start = config.encoder.model_copy(update={"weights": Path("none"), "freeze": 0})
     net = build_model(config.model_copy(update={"encoder": start}))
     try:
         net.load_state_dict(state)

@@ -262,6 +262,7 @@ def _encoder(
         pool=encoder.pool,
         dim=encoder.dim,
         enlarge=1.0 if plain else encoder.enlarge,
+        freeze=0 if plain else encoder.freeze,
     )
     built = replace(built, mean=encoder.mean or built.mean, std=encoder.std or built.std)
     for key, values in (("mean", built.mean), ("std", built.std)):
