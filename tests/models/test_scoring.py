@@ -148,7 +148,7 @@ def test_a_micro_batch_of_another_size() -> None:
 def test_lazy_loading_scores_small_images_together_and_large_ones_alone() -> None:
     def runs(*counts: int) -> list[tuple[int, int]]:
         sources = [Stored(image(count, seed=0)) for count in counts]
-        return [(run.start, run.stop) for run in lazy_runs(sources, CPU)]
+        return [(run.start, run.stop) for run in lazy_runs(sources, CPU, skip_blank=False)]
 
     assert runs(5, 5, 5) == [(0, 3)]
     assert runs(16 * SIZE, 16 * SIZE, 5, 5) == [(0, 1), (1, 2), (2, 4)]

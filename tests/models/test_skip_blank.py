@@ -3,12 +3,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
+from ips.data.synthetic.scene import ScenePatches
 from ips.errors import ConfigError, PatchError
 from ips.images import ArrayImage
 from ips.models import LOADS, IPSNet
 from ips.nn import CrossAttentionTransformer, Head, thin_resnet
 from ips.patches import ImagePatches, MemoryPatches
+from ips.patches.image import Grid
+from ips.patches.source import Indices
 
 SIDE, SHOWN = 12, [2, 5, 6, 9]
 
@@ -49,6 +53,31 @@ def test_overlapping_patches_are_skipped_if_only_their_margin_shows_something() 
     chosen = model(skip_blank=True).select([source]).selection
     kept = chosen.indices[chosen.mask]
     assert sorted(kept.tolist()) == [0, 1, 2, 4, 5, 8]  # not 6, 9 and 10; at the border all
+
+
+class Drawn(ScenePatches):
+    """A scene that notes which of its patches are read."""
+
+    asked: set[int]
+
+    def read(self, indices: Indices) -> Tensor:
+        self.asked |= set(torch.as_tensor(indices).tolist())
+        return super().read(indices)
+
+
+def test_what_is_known_to_be_blank_is_not_even_read() -> None:
+    cells = np.full((2, 5, 5), 200, np.uint8)
+    grid = Grid(60, 60, patch=SIDE, stride=SIDE)
+    source = Drawn(cells, places=np.array([[2, 3], [40, 26]]), grid=grid, name="scene")
+    source.asked = set()
+    chosen = {load: model(skip_blank=True).select([source], load=load) for load in LOADS[::-1]}
+    assert source.asked == set(range(25))  # by eager and sequential
+    source.asked = set()
+    again = model(skip_blank=True).select([source], load="lazy").selection
+    assert source.asked == {0, 13}
+    for each in chosen.values():
+        assert torch.equal(each.selection.indices, again.indices)
+        assert sorted(again.indices[again.mask].tolist()) == [0, 13]
 
 
 def test_patches_keep_their_indices() -> None:

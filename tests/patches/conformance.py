@@ -145,6 +145,13 @@ class PatchSourceConformance:
             assert (start > -1).all()
             assert (stop < (width + 1, height + 1)).all()
 
+    def test_patches_known_to_be_blank_have_one_colour(
+        self, source: PatchSource, expected: Tensor
+    ) -> None:
+        known = source.known_blank
+        assert known.shape == (len(source),)
+        assert all(len(patch.unique()) == 1 for patch in expected[torch.from_numpy(known)])
+
     def test_threads_may_read_at_the_same_time(self, source: PatchSource, expected: Tensor) -> None:
         with ThreadPoolExecutor(4) as pool:
             read = pool.map(source.read, [[i] for i in range(len(source))] * 3)

@@ -58,8 +58,14 @@ class ScoreTable:
     def leave_out(self, others: Tensor, *, spare: Tensor | None = None) -> None:
         """Mark patches ``others`` ``(N,)`` as done without a score; they are not selectable."""
         self.listed, self.spare = ~others, spare
-        indices = (others & ~self.done).nonzero().squeeze(1)
-        self.put(indices, self.logits.new_full((len(indices), self.logits.shape[1]), -torch.inf))
+        self.skip((others & ~self.done).nonzero().squeeze(1))
+
+    def skip(self, indices: Tensor) -> None:
+        """Mark patches ``indices`` ``(n,)`` as done without a score."""
+        if len(indices):
+            self.put(
+                indices, self.logits.new_full((len(indices), self.logits.shape[1]), -torch.inf)
+            )
 
     def doubtful(self, kept: Tensor) -> bool:
         """Whether a patch that was listed by chance is among the selected ones ``(K,)``.
@@ -108,16 +114,21 @@ class Block:
 
 
 def lazy_runs(
-    sources: Sequence[PatchSource], device: torch.device, *, size: int | None = None
+    sources: Sequence[PatchSource],
+    device: torch.device,
+    *,
+    skip_blank: bool,
+    size: int | None = None,
 ) -> Iterator[slice]:
     """Split a batch into runs of images to score together with lazy loading.
 
     A run has enough patches to fill many micro-batches across its images. It is not always the
-    whole batch, because its files are open at the same time. ``size`` as in `unscored_blocks`.
+    whole batch, because its files are open at the same time. ``skip_blank`` and ``size`` as in
+    `unscored_blocks`.
     """
     start = count = 0
     for end, source in enumerate(sources, start=1):
-        count += len(source)
+        count += len(source) - (int(source.known_blank.sum()) if skip_blank else 0)
         full = _MICRO_BATCHES * (size or micro_batch(source.shape, device))
         if count >= full or end == len(sources):
             yield slice(start, end)
@@ -145,15 +156,15 @@ def unscored_blocks(
         block = size or micro_batch(source.shape, device)
         block *= _MICRO_BATCHES if _on_device(source, device) else 1
         around = margins(source) if skip_blank else None
+        if around is not None:
+            known = torch.from_numpy(source.known_blank) & ~table.done
+            table.skip(known.nonzero().squeeze(1))
         for indices, patches in _read(source, table.missing(), device, size=block):
             if around is not None:
                 skipped = _blank_cells(patches, around[indices])
                 patches, skipped = patches[~skipped], skipped.cpu()
-                blanks = int(skipped.sum())
-                if blanks:
-                    nothing = table.logits.new_full((blanks, table.logits.shape[1]), -torch.inf)
-                    table.put(indices[skipped], nothing)
-                    indices = indices[~skipped]
+                table.skip(indices[skipped])
+                indices = indices[~skipped]
             group.append(Block(image, indices, patches))
             count += len(indices)
             if count >= block:

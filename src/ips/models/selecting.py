@@ -9,6 +9,7 @@ This file has the two steps of Algorithm 1; the choice of patches by score is in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Literal, Protocol
 from zlib import crc32
@@ -157,7 +158,7 @@ class SelectingNet(Net):
             embed = self._fast.begin(self.encoder, size=size)
             runs: Iterable[slice] = (slice(b, b + at_once) for b in range(0, len(sources), at_once))
             if load == "lazy":
-                runs = lazy_runs(sources, self.device, size=size)
+                runs = lazy_runs(sources, self.device, skip_blank=self.skip_blank, size=size)
             parts = []
             for run in runs:
                 part = sources[run] if load == "lazy" else self.preload(sources[run])
@@ -246,8 +247,9 @@ class SelectingNet(Net):
         patches = memory.patches
         if self.device.type == "cuda" and not patches.is_cuda:
             patches = patches.pin_memory()
-        patches = patches.to(self.device, non_blocking=True)
-        return MemoryPatches(patches, coords=memory.coords, extent=source.extent, name=source.name)
+        loaded = copy(memory)
+        loaded.patches = patches.to(self.device, non_blocking=True)
+        return loaded
 
     def select_for_training(
         self,

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from ips.patches.source import Coords, PatchSource
 
-_AROUND = [(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1) if (x, y) != (0, 0)]
-
 
 def margins(source: PatchSource) -> Tensor:
     """Width in pixels of the margin of each patch that is nearer to the centre of a neighbour.
@@ -41,8 +39,10 @@ def _has_neighbours(coords: Coords, step: float) -> np.ndarray[tuple[int], np.dt
         return found
     from_corner = coords - coords.min(axis=0)
     on_grid = (from_corner % int(step) == 0).all(axis=1)
-    column, row = (from_corner[on_grid] // int(step) + 1).T
-    there = np.zeros((row.max(initial=0) + 2, column.max(initial=0) + 2), dtype=np.bool_)
-    there[row, column] = True  # within an empty border
-    found[on_grid] = np.all([there[row + y, column + x] for x, y in _AROUND], axis=0)
+    column, row = (from_corner[on_grid] // int(step)).T
+    rows, columns = row.max(initial=0) + 1, column.max(initial=0) + 1
+    there = np.zeros((rows + 2, columns + 2), dtype=np.bool_)  # with an empty border
+    there[row + 1, column + 1] = True
+    around = [there[y : y + rows, x : x + columns] for x in range(3) for y in range(3)]
+    found[on_grid] = np.logical_and.reduce(around)[row, column]
     return found

@@ -105,6 +105,11 @@ class PatchSource(Closable, ABC):
         """
         return np.arange(len(self), dtype=np.int64)
 
+    @property
+    def known_blank(self) -> npt.NDArray[np.bool_]:
+        """``(N,)``, True for patches that are known to be of a single colour without a look."""
+        return np.zeros(len(self), dtype=np.bool_)
+
     @abstractmethod
     def __len__(self) -> int: ...
 
@@ -202,6 +207,7 @@ class MemoryPatches(PatchSource):
         extent: side of a patch in full-resolution pixels; by default the side of ``patches``.
         name: name of the image in messages.
         numbers: ``(N,)`` numbers of the patches in the whole grid; by default from 0.
+        known_blank: ``(N,)``, True for patches that are of a single colour; by default none.
     """
 
     patches: Tensor
@@ -214,6 +220,7 @@ class MemoryPatches(PatchSource):
         extent: int | None = None,
         name: str = "patches in memory",
         numbers: npt.NDArray[np.int64] | None = None,
+        known_blank: npt.NDArray[np.bool_] | None = None,
     ) -> None:
         if patches.dim() not in (2, 4):
             raise PatchError(
@@ -231,11 +238,15 @@ class MemoryPatches(PatchSource):
         if len(coords) != len(patches):
             raise PatchError(f"{name}: {len(patches)} patches but {len(coords)} coordinates")
         self.coords = np.asarray(coords, dtype=np.int64)
-        self._numbers = numbers
+        self._numbers, self._known_blank = numbers, known_blank
 
     @property
     def numbers(self) -> npt.NDArray[np.int64]:
         return super().numbers if self._numbers is None else self._numbers
+
+    @property
+    def known_blank(self) -> npt.NDArray[np.bool_]:
+        return super().known_blank if self._known_blank is None else self._known_blank
 
     def __len__(self) -> int:
         return len(self.patches)
@@ -366,7 +377,12 @@ def in_memory(source: PatchSource) -> MemoryPatches:
     patches = source.read(torch.arange(len(source)))
     coords = source.coords if patches.dim() == 4 else None
     return MemoryPatches(
-        patches, coords=coords, extent=source.extent, name=source.name, numbers=source.numbers
+        patches,
+        coords=coords,
+        extent=source.extent,
+        name=source.name,
+        numbers=source.numbers,
+        known_blank=source.known_blank,
     )
 
 

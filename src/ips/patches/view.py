@@ -57,7 +57,7 @@ class View:
 
     def apply(self, patches: Tensor) -> Tensor:
         """Change patches ``(k, C, h, w)`` uint8."""
-        if self._changes_values and len(patches):
+        if self.changes_values and len(patches):
             size = max(1, _BLOCK // max(1, patches[:1].numel()))
             blocks = [self._changed(block) for block in patches.split(size)]
             patches = torch.cat(blocks) if len(blocks) > 1 else blocks[0]
@@ -67,7 +67,8 @@ class View:
         return patches
 
     @property
-    def _changes_values(self) -> bool:
+    def changes_values(self) -> bool:
+        """Whether patches are more than moved, mirrored and turned."""
         plain = View()
         names = ("size", "tilt", "brightness", "contrast", "colours", "stains", "blur")
         return any(getattr(self, name) != getattr(plain, name) for name in names)
@@ -128,6 +129,11 @@ class ViewedPatches(PatchSource):
     @property
     def numbers(self) -> npt.NDArray[np.int64]:
         return self.source.numbers
+
+    @property
+    def known_blank(self) -> npt.NDArray[np.bool_]:
+        # a change of values may round two pixels of one colour differently
+        return super().known_blank if self.view.changes_values else self.source.known_blank
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -61,6 +61,12 @@ class ScenePatches(PatchSource):
         grid = self.grid.shifted(shift)
         return ScenePatches(self.cells, places=self.places, grid=grid, name=self.name)
 
+    @property
+    def known_blank(self) -> npt.NDArray[np.bool_]:
+        found = np.ones(len(self), dtype=np.bool_)
+        found[self._overlaps[0]] = False
+        return found
+
     def __len__(self) -> int:
         return len(self.grid)
 
