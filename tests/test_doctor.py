@@ -101,5 +101,9 @@ def test_a_device_is_compared_with_the_cpu(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_device_that_is_not_there_is_one_sentence() -> None:
-    with pytest.raises(ConfigError, match="--device nonsense: it cannot be used"):
+    with pytest.raises(ConfigError, match="--device nonsense: no such device: give cuda"):
         devices.check_device("nonsense")
+    with pytest.raises(
+        ConfigError, match=r"--device xpu: it cannot be used \([^.]*\): `ips doctor`"
+    ):
+        devices.check_device("xpu")

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from ips.config_io import override, parse_config
-from ips.errors import DataError
+from ips.errors import ConfigError, DataError
 from ips.predictions import TaskPredictions, TestPredictions
 from ips.report import comparison
 from ips.report.comparison import Arm, check_images, compare
@@ -99,12 +99,18 @@ def test_runs_that_differ_in_seeds_are_one_arm(runs: list[Path], tmp_path: Path)
     assert (tmp_path / "curves.png").stat().st_size > 1000
 
 
-def test_a_run_compared_with_itself_does_not_differ(runs: list[Path]) -> None:
-    found = compare([runs[0], runs[0]])
-    assert [row.trainings for row in found.scores] == [2] * len(found.scores)
+def test_the_scores_are_those_of_the_test(runs: list[Path]) -> None:
+    found = compare([runs[0]])
+    assert [row.trainings for row in found.scores] == [1] * len(found.scores)
     stored = json.loads((runs[0] / "test.json").read_text())
     for row in found.scores:
         assert row.score.value == pytest.approx(stored[row.task]["score"], abs=1e-6)
+
+
+def test_a_run_given_twice_is_refused(runs: list[Path]) -> None:
+    again = runs[0].parent / "b" / ".." / runs[0].name
+    with pytest.raises(ConfigError, match="given twice"):
+        compare([*runs, again])
 
 
 def test_a_folder_that_is_no_run_is_one_sentence(runs: list[Path], tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def share(
     if (out is None) == (hub is None):
         raise ConfigError("give either --out DIR or --hub OWNER/REPO")
     if hub is not None:
-        return push_to_hub(Path(run), hub, private=not public, pictures=pictures, licence=licence)
+        return push_to_hub(run, hub, private=not public, pictures=pictures, licence=licence)
     assert out is not None
-    save_pretrained(Path(run), Path(out), pictures=pictures, licence=licence)
+    save_pretrained(run, out, pictures=pictures, licence=licence)
     return str(out)

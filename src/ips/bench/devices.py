@@ -6,6 +6,7 @@ Letters: B images, N patches of an image, M kept.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -91,9 +92,14 @@ def check_device(name: str, *, log: Log = ignore) -> DeviceCheck:
 def _find(name: str) -> torch.device:
     try:
         device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"--device {name}: no such device: give cuda, cuda:1, mps or cpu"
+        ) from error
+    try:
         torch.zeros(1, device=device).cpu()
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
+        reason = re.split(r"\. |\n", str(error), maxsplit=1)[0]  # torch lists all that it knows
         raise ConfigError(
             f"--device {name}: it cannot be used ({reason}): `ips doctor` lists the devices"
         ) from error

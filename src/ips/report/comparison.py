@@ -19,7 +19,7 @@ import numpy as np
 from rich.console import Console
 
 from ips.config import Config
-from ips.errors import DataError, listed
+from ips.errors import ConfigError, DataError, listed
 from ips.explain.colours import PALETTE, shortened
 from ips.explain.figures.page import Page, style_epoch_axes
 from ips.files import write_text
@@ -101,6 +101,11 @@ def compare(
         out: folder for ``comparison.csv`` and ``curves.png``; None to write nothing.
         console: console for progress bars of runs whose test images are predicted first.
     """
+    known: set[Path] = set()
+    for run in runs:
+        if run.resolve() in known:
+            raise ConfigError(f"{run}: given twice: name every run once")
+        known.add(run.resolve())
     arms = read_arms(runs, console=console)
     check_images(arms)
     notes = [f"{arm.name}: one training, so its seed is not accounted for" for arm in _single(arms)]

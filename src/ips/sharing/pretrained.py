@@ -32,7 +32,7 @@ _ATTENTION = Picture("attention.png", "Where the model looked on some test image
 
 
 def save_pretrained(
-    run: Path, folder: Path, *, pictures: bool = False, licence: str | None = None
+    run: str | Path, folder: str | Path, *, pictures: bool = False, licence: str | None = None
 ) -> None:
     """Write the model of a run into a folder that `ips.load` takes, with its model card.
 
@@ -42,6 +42,7 @@ def save_pretrained(
         pictures: also copy the figure that shows test images, which may be private.
         licence: identifier of the licence of the weights, such as ``apache-2.0``.
     """
+    run, folder = Path(run), Path(folder)
     source = RunFolder(run)
     if folder.resolve() == run.resolve():
         raise ConfigError(f"{folder}: is the run folder: give another output folder")
@@ -63,7 +64,7 @@ def save_pretrained(
 
 
 def push_to_hub(
-    run: Path,
+    run: str | Path,
     repository: str,
     *,
     private: bool = True,

@@ -41,6 +41,7 @@ from ips.nn.weights_file import read_weights, write_weights
 from ips.training.model import build_model
 from ips.training.processes import Processes
 
+_AGAIN = "copy or download it again, or train the run again"
 _EPOCH = "model_epoch"  # beside the keys of a config in the header of a model
 
 
@@ -176,14 +177,18 @@ def load_model(run: Path) -> TrainedModel:
         raise RunError(f"{run}: there is no such run folder")
     if not folder.model.is_file():
         unfinished = "the run is unfinished: continue it with `ips train --resume`"
-        hint = unfinished if folder.checkpoint.is_file() else "this is not a run folder"
+        hint = (
+            unfinished
+            if folder.checkpoint.is_file()
+            else "this is neither a run nor a shared model"
+        )
         if folds := sorted(folder.path.glob("*fold-*/config.yaml")):
             hint = f"it is a cross-validation: give one of its runs, such as {folds[0].parent}"
         raise RunError(f"{folder.path}: no {folder.model.name} in it: {hint}")
     try:
         state, header = read_weights(folder.model)
     except (SafetensorError, OSError) as error:
-        damage = because(error, remedy="train the run again")
+        damage = because(error, remedy=_AGAIN)
         raise RunError(f"{folder.model}: damaged or unreadable {damage}") from error
     if "config" not in header:
         raise RunError(f"{folder.model}: has no config in its header, so it was not written by ips")
@@ -191,7 +196,7 @@ def load_model(run: Path) -> TrainedModel:
         values = json.loads(header["config"])
     except (ValueError, RecursionError) as error:
         raise RunError(
-            f"{folder.model}: damaged, the config in its header cannot be read; train the run again"
+            f"{folder.model}: damaged, the config in its header cannot be read: {_AGAIN}"
         ) from error
     if isinstance(values, dict):
         values.pop(_EPOCH, None)
@@ -202,7 +207,5 @@ def load_model(run: Path) -> TrainedModel:
     try:
         net.load_state_dict(state)
     except RuntimeError as error:
-        raise RunError(
-            f"{folder.model}: its weights do not fit its config; train the run again"
-        ) from error
+        raise RunError(f"{folder.model}: its weights do not fit its config: {_AGAIN}") from error
     return TrainedModel(net.eval(), config)

@@ -14,6 +14,7 @@ from ips.explain.figures.page import MARGIN, Page
 from ips.tuning.trial import Trial
 
 _WIDTH, _HEIGHT, _COLUMNS = 3.4, 2.6, 3
+_FEW = 4  # whole numbers that have a tick each
 
 
 def draw_trials(path: Path, trials: Sequence[Trial]) -> None:
@@ -37,6 +38,7 @@ def draw_trials(path: Path, trials: Sequence[Trial]) -> None:
         axes.scatter(places, scores, s=18, color=PALETTE[0], alpha=0.7, lw=0)
         axes.scatter(places[best], scores[best], s=60, facecolor="none", edgecolor=INK, lw=1.2)
         axes.yaxis.set_major_locator(AutoLocator())
+        axes.set_axisbelow(True)
         axes.grid(axis="y", color=RULE, lw=0.6)
         axes.tick_params(labelsize=8, colors=MUTED, length=0)
         axes.spines[["top", "right", "left"]].set_visible(False)
@@ -56,6 +58,8 @@ def _places(axes: Axes, values: Sequence[str]) -> np.ndarray[tuple[int], np.dtyp
         return np.array([names.index(value) for value in values], dtype=np.float64)
     if numbers.min() > 0 and numbers.max() >= 8 * numbers.min():
         axes.set_xscale("log")
+    elif len(chosen := np.unique(numbers)) <= _FEW and not (chosen % 1).any():
+        axes.set_xticks(chosen)
     else:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=4))
     return numbers

@@ -126,7 +126,7 @@ export function showScale() {
   const ticks = isRank ? (answer?.scales[page.task] ?? []).map(formatRatio) : fixed;
   $("ticks").replaceChildren(...ticks.map((text) => element("span", "", text)));
   $("map-scale").options[0].text = imageNames().length > 1 ? "rank in this patient" : "rank in this image";
-  $("ticks").title = "Attention of a patch as a multiple of an even share, which all would have if all had the same";
+  $("ticks").title = "Attention as a multiple of an even share, which all patches would have if all had the same; where patches overlap, their mean";
   $("spread").textContent = spread?.text ?? "";
   $("uniform").hidden = !spread?.uniform || !$("attention").checked;
   $("uniform").title = spread?.text ?? "";
