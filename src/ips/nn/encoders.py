@@ -74,7 +74,7 @@ class StagedEncoder(nn.Module, ABC):
     def freeze(self, stages: int) -> None:
         """Keep the weights and BatchNorm statistics of the first stages, also in training mode.
 
-        Backpropagation ends behind them, which saves most of its time and memory.
+        Backpropagation ends behind them, which saves time and memory.
         """
         before, parts = self.layers()
         if stages > len(parts):

@@ -87,8 +87,8 @@ def iterative(
         M = min(keep, N)
         kept = torch.arange(M, device=table.device).expand(B, M)  # (B, M) positions in the order
         a = scores(_take(table, order[:, :M]), present[:, :M])  # (B, M)
-        # Padding comes last, and changes nothing. Without a mask, N must not depend on values, or
-        # `torch.export` fails.
+        # Padding comes last, and changes nothing. Without a mask, the end must not depend on
+        # values, or `torch.export` fails.
         last = N if mask is None else int(present.sum(dim=1).max())
         for start in range(M, last, chunk):  # T = ceil((N - M) / I) steps
             new = torch.arange(start, min(start + chunk, N), device=table.device)
