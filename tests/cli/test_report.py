@@ -15,10 +15,10 @@ import pytest
 import torch
 from PIL import Image
 
+from ips import training
 from ips.config import METHODS, Config
 from ips.config_io import parse_config
 from ips.training import RunFolder, build_data, build_model, resolve, save_model
-from ips.training import run as training
 from tests.command import Outcome, refused
 
 TINY: dict[str, Any] = {

@@ -59,6 +59,28 @@ def test_where_attention_is_follows_the_scores(home: Path) -> None:
     assert "it is not a detection method" in outcome.err
 
 
+def test_other_drawn_images_are_scored_without_a_trace(home: Path) -> None:
+    before = (home / "run" / "test.json").read_text()
+    outcome = Outcome("evaluate", home / "run", "--set", "data.test=6")
+    assert outcome.code == 0, outcome.err
+    assert "majority, multi: 30 objects on 6 images" in outcome.err
+    assert outcome.err.splitlines()[-1].startswith(f"{home / 'run'}: unchanged")
+    assert (home / "run" / "test.json").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train.lr=1"], "--set train.lr=1: the model is trained"),
+        (["data.kind=table"], "--set data.kind=table: the model is trained"),
+        (["data.tset=6"], "unknown key 'data.tset': did you mean 'test'?"),
+        (["data.test=6", "--data", "slides.csv"], "--set data.test=6 with --data: leave out one"),
+    ],
+)
+def test_only_settings_of_the_images_can_differ(home: Path, words: list[str], message: str) -> None:
+    assert message in refused("evaluate", home / "run", "--set", *words)
+
+
 def test_scores_are_printed_before_figures_are_drawn(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

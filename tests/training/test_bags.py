@@ -21,7 +21,8 @@ from ips.patches import PatchSource
 from ips.predictions import read_predictions
 from ips.training.data import Data, build_data
 from ips.training.folds import fold_configs, stored_or_new, summarise
-from ips.training.run import evaluate, train
+from ips.training.run import train
+from ips.training.testing import evaluate
 from tests.training.own_images import add_column, features, photographs
 from tests.training.tiny import own
 

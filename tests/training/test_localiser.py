@@ -22,7 +22,7 @@ from ips.training import Processes, build_data, build_model, evaluate, resolve, 
 from ips.training.data import Data
 from ips.training.localiser import Localiser
 from ips.training.module import Learner
-from ips.training.run import _predict
+from ips.training.testing import predict_split
 from tests.training import own_images
 from tests.training.tiny import own, tiny
 
@@ -44,7 +44,7 @@ def localised(net: Net, config: Config, data: Data) -> dict[str, Localisation]:
     localiser = Localiser.for_data(net, data.test)
     assert localiser is not None
     learner = Learner(net, config, localiser=localiser)
-    predictions = _predict(learner, data, _progress(), Processes())
+    predictions = predict_split(learner, data, _progress(), Processes())
     return localiser.results(predictions)
 
 

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ips import api
+from ips import api, training
 from ips.config import Config
 from ips.config_io import override, parse_config, read_yaml, write_yaml
 from ips.errors import ConfigError, IPSError
 from ips.training import Data
-from ips.training import run as training
 from ips.tuning import Tuning, search, tune
 from tests.command import Outcome, refused
 from tests.training.tiny import TINY

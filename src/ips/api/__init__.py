@@ -178,15 +178,14 @@ def train_run(
 ) -> Evaluation:
     """Do what `train` does with a config that is read already."""
     # imported after the config is read, so that a mistake in it is reported at once
+    from ips import training
     from ips.explain.figures.gallery import TopPatches
     from ips.report.figures import draw_run, snapshot_writer, top_patch_collector
     from ips.tasks import build_tasks
-    from ips.training import RunFolder, build_data, check_processes
-    from ips.training import run as training
 
-    processes = check_processes(config)
-    with RunFolder(run).lock(processes):
-        data = data or build_data(config)
+    processes = training.check_processes(config)
+    with training.RunFolder(run).lock(processes):
+        data = data or training.build_data(config)
         watch = snapshot_writer(run, data, build_tasks(config.tasks))
         model = training.train(config, run, resume=resume, console=console, data=data, watch=watch)
         top = TopPatches(_GALLERY)

@@ -91,6 +91,15 @@ def evaluate(
             help="Number of GPUs, or of CPU processes without a GPU, for the run's own test images",
         ),
     ] = 1,
+    settings: Annotated[
+        list[str] | None,
+        Option(
+            "--set",
+            metavar="data.KEY=VALUE",
+            help="Score on other drawn images, such as data.digits=data/mnist, without writing the "
+            "scores; repeatable",
+        ),
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Score a trained model on its held-out images, or on those of another table.
@@ -106,10 +115,12 @@ def evaluate(
         from ips.training import Processes
 
         processes = Processes(devices)
-        evaluation = api.evaluate(run, console=err, processes=processes)
+        evaluation = api.evaluate(run, console=err, processes=processes, settings=settings or ())
         if processes.is_first:
-            _print_scores(evaluation)
+            _print_scores(evaluation, stored=not settings)
         return
+    if settings:
+        raise ConfigError(f"--set {settings[0]} with --data: leave out one of them")
     if devices > 1:
         raise ConfigError(f"--devices {devices} with --data: leave it out, one device predicts")
     from ips.predictions import PURPOSE
@@ -186,8 +197,11 @@ def _print_results(results: Mapping[str, TaskScores]) -> None:
             print_message(f"{task}: {result.verdict}")
 
 
-def _print_scores(evaluation: Evaluation) -> None:
+def _print_scores(evaluation: Evaluation, *, stored: bool = True) -> None:
     _print_results(evaluation.results)
     if evaluation.localisation:
         _print_localisation(evaluation.localisation)
-    print_message(f"{evaluation.run}: test.json, metrics.csv, model.safetensors, figures/")
+    if stored:
+        print_message(f"{evaluation.run}: test.json, metrics.csv, model.safetensors, figures/")
+    else:
+        print_message(f"{evaluation.run}: unchanged, since these are not its own test images")

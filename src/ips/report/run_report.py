@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ips import training
 from ips.annotations import check_annotations
 from ips.cohort import Cohort, predict_cohort
 from ips.errors import ConfigError, DataError, listed
@@ -24,7 +25,6 @@ from ips.progress import progress_bar
 from ips.report.examples import Picture, make_picture
 from ips.report.page import ReportContent, write_page
 from ips.training import RunFolder, build_data
-from ips.training import run as training
 from ips.training.data import Data
 from ips.training.folder import TrainedModel
 from ips.training.start import start_in_words

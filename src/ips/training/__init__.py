@@ -1,5 +1,6 @@
 """Training: from a config to data sets and a model, the training loop, run folders."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ips.errors import require
@@ -13,10 +14,11 @@ from ips.training.model import build_model, resolve
 from ips.training.processes import Processes
 
 if TYPE_CHECKING:
-    from ips.training.run import Evaluation, check_processes, evaluate, train
+    from ips.training.run import check_processes, train
+    from ips.training.testing import Evaluation, evaluate
 
 # Imported at first use: predicting does not wait for Lightning.
-_OF_RUN = {"Evaluation", "check_processes", "evaluate", "train"}
+_LATER = {"Evaluation": "testing", "check_processes": "run", "evaluate": "testing", "train": "run"}
 
 __all__ = [
     "Data",
@@ -39,8 +41,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _OF_RUN:
+    if name not in _LATER:
         raise AttributeError(f"module 'ips.training' has no attribute {name!r}")
-    from ips.training import run
-
-    return getattr(run, name)
+    return getattr(import_module(f"ips.training.{_LATER[name]}"), name)

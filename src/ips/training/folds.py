@@ -39,7 +39,7 @@ from ips.training.processes import Processes
 from ips.training.split_file import record_split
 
 if TYPE_CHECKING:
-    from ips.training.run import Evaluation
+    from ips.training.testing import Evaluation
 
 SUMMARY = "summary.json"
 VALIDATION = "validation.csv"
@@ -158,7 +158,8 @@ def stored_or_new(
     They are read from their files in any case, so that a resumed cross-validation ends with the
     same numbers.
     """
-    from ips.training.run import check_started, predict_validation  # they need Lightning
+    from ips.training.run import check_started  # they need Lightning
+    from ips.training.testing import predict_validation
 
     data = build_data(config)
     config = resolve(config, data)

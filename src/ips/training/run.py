@@ -1,11 +1,10 @@
-"""Train a model into a run folder, resume a run, and test it."""
+"""Train a model into a run folder, and resume a run."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,9 @@ from ips.config import Config, TableConfig
 from ips.config_io import parse_saved_config, read_yaml, write_yaml
 from ips.data.augmented import AugmentedData
 from ips.data.cells import encoding_note
-from ips.data.split import Split
 from ips.errors import ConfigError, require
-from ips.files import write_text
-from ips.localisation import Localisation
 from ips.models import Net
-from ips.predictions import TestPredictions, average_groups
 from ips.progress import progress_bar
-from ips.task_scores import TaskScores, task_scores
 from ips.tasks import Survival, build_tasks
 from ips.training import harness
 from ips.training.audit import Auditing
@@ -41,15 +35,15 @@ from ips.training.defaults import changes
 from ips.training.event_log import EventLog
 from ips.training.folder import ModelEpoch, RunFolder, TrainedModel, load_model, save_model
 from ips.training.leaks import leaks
-from ips.training.localiser import Localiser
 from ips.training.loggers import open_loggers
 from ips.training.model import build_lead, build_model, resolve
-from ips.training.module import BatchObserver, Learner
+from ips.training.module import Learner
 from ips.training.processes import Processes
 from ips.training.screening import calibrate_screen
 from ips.training.shortlists import build_shortlists
 from ips.training.split_file import check_test_images, record_split
 from ips.training.start import Starting
+from ips.training.testing import grouped, predict_split
 
 # Settings that may differ in a resumed run, since they do not change what is learnt. Channels do,
 # but so does encoder.inputs then.
@@ -61,41 +55,6 @@ _FREE = (
     *("train.checkpoint_minutes", "train.loggers"),
     *("patches.channels", "patches.slide_mpp"),
 )
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The result of a test.
-
-    Attributes:
-        run: run folder.
-        results: scores of each task, with their intervals and those of the majority answer.
-        predictions: predictions for the test images.
-        model: the model.
-        localisation: for tasks with objects, how well attention agrees with them.
-    """
-
-    run: Path
-    results: dict[str, TaskScores]
-    predictions: TestPredictions
-    model: TrainedModel
-    localisation: dict[str, Localisation]
-
-    @property
-    def scores(self) -> dict[str, float | None]:
-        """Score of each task, by its metric; None where it is undefined."""
-        return {task: result.scores[0].value for task, result in self.results.items()}
-
-    @property
-    def undefined(self) -> dict[str, str]:
-        """Why a score is undefined, such as "only class 0 in the test set"."""
-        first = {task: result.scores[0] for task, result in self.results.items()}
-        return {task: score.undefined for task, score in first.items() if score.value is None}
-
-    @property
-    def metrics(self) -> dict[str, str]:
-        """Metric of each task: accuracy, exact-match or auc."""
-        return {task: result.scores[0].key for task, result in self.results.items()}
 
 
 def train(
@@ -249,7 +208,7 @@ def _with_thresholds(net: Net, config: Config, data: Data, progress: Progress) -
     if not any(isinstance(task, Survival) and task.threshold is None for task in tasks.values()):
         return config
     processes, learner = Processes.of(config), Learner(net, config)
-    found = _grouped(_predict(learner, data, progress, processes, "train"), data, "train")
+    found = grouped(predict_split(learner, data, progress, processes, "train"), data, "train")
     update = {}
     for task in found.tasks:
         if isinstance(task.task, Survival) and task.task.threshold is None:
@@ -257,84 +216,6 @@ def _with_thresholds(net: Net, config: Config, data: Data, progress: Progress) -
             spec = config.tasks[task.name]
             update[task.name] = spec.model_copy(update={"threshold": float(risks.median())})
     return config.model_copy(update={"tasks": {**config.tasks, **update}})
-
-
-def evaluate(
-    run: str | Path,
-    *,
-    console: Console | None = None,
-    model: TrainedModel | None = None,
-    data: Data | None = None,
-    progress: Progress | None = None,
-    observer: BatchObserver | None = None,
-    processes: Processes | None = None,
-) -> Evaluation:
-    """Score the model of a run on its test images, and write ``test.json``.
-
-    With several devices, all of their processes call this function, and only the first writes.
-
-    Args:
-        model: the model, if it is in memory already; otherwise that of the run is loaded.
-        data: data sets, if they are built already.
-        progress: progress display that gets a bar for this test, instead of ``console``.
-        observer: callback that receives every batch, the model's output and its selection.
-        processes: the processes that test together; one by default.
-    """
-    folder, processes = RunFolder(Path(run)), processes or Processes()
-    processes.check(devices="--devices")
-    model = model or load_model(folder.path)
-    console = console if processes.is_first else None
-    with folder.lock(processes):
-        data = data or build_data(model.config)
-        check_test_images(folder.split, data)
-        localiser = Localiser.for_data(model.net, data.test)
-        learner = Learner(model.net, model.config, observer=observer, localiser=localiser)
-        images = _predict(learner, data, progress or progress_bar(console), processes)
-        predictions = _grouped(images, data, "test")
-        results = {task.name: task_scores(task) for task in predictions.tasks}
-        epoch = folder.model_epoch()
-        origin = {} if epoch is None else {"model": asdict(epoch)}
-        values = {name: result.as_dict() | origin for name, result in results.items()}
-        located = {} if localiser is None else localiser.results(images)
-        for name, localisation in located.items():
-            values[name]["localisation"] = localisation.as_dict()
-        if processes.is_first:
-            write_text(folder.test, json.dumps(values, indent=2) + "\n")
-    return Evaluation(folder.path, results, predictions, model, located)
-
-
-def predict_validation(
-    model: TrainedModel, data: Data, *, console: Console | None = None
-) -> TestPredictions:
-    """The predictions of a model for the validation images."""
-    learner = Learner(model.net, model.config)
-    predictions = _predict(learner, data, progress_bar(console), Processes(), "validation")
-    return _grouped(predictions, data, "validation")
-
-
-def _grouped(predictions: TestPredictions, data: Data, split: Split) -> TestPredictions:
-    """The predictions for groups of images, if those of their images are averaged."""
-    groups = data.averaged.get(split)
-    return predictions if groups is None else average_groups(predictions, groups)
-
-
-def _predict(
-    learner: Learner,
-    data: Data,
-    progress: Progress,
-    processes: Processes,
-    split: Split = "test",
-) -> TestPredictions:
-    """The predictions for the bags of a split."""
-    harness.test(
-        learner,
-        Batches(learner.config, replace(data, test=data.split(split))),
-        progress=progress,
-        precision=learner.config.train.precision,
-        processes=processes,
-        strategy=learner.config.train.strategy,
-    )
-    return learner.collector.predictions()
 
 
 def _check(data: Data, config: Config, progress: Progress) -> None:

@@ -17,6 +17,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
+from ips import training
 from ips.config import Config
 from ips.config_io import write_yaml
 from ips.errors import ConfigError, IPSError, because
@@ -24,7 +25,6 @@ from ips.files import write_text
 from ips.locks import lock_folder
 from ips.report.curves import read_log, scores_on
 from ips.training import RunFolder, build_data
-from ips.training import run as training
 from ips.training.data import Data
 from ips.training.model import resolve
 from ips.tuning.picture import draw_trials
