@@ -74,10 +74,12 @@ class TrainConfig(Section):
     patience: int | None = key(
         None, "Epochs without improvement after which training stops; null for no limit", ge=1
     )
-    start: Literal["patches", "attention"] | None = key(
+    start: Literal["features", "patches", "attention"] | None = key(
         None,
-        "How patches are selected until the model has begun to learn: patches, by a classifier of "
-        "single patches, or attention, as in the paper; null for patches with ips, else attention",
+        "How patches are selected until the model has begun to learn: features, by attention that "
+        "first learns from stored embeddings of all patches; patches, by a classifier of single "
+        "patches; or attention, as in the paper; null for features with ips, a table and a "
+        "pretrained encoder, else patches with ips, else attention",
     )
     restarts: int = key(
         2,

@@ -7,7 +7,7 @@ no balancing, and the last epoch. A table of one's own images gets what usually 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -166,7 +166,14 @@ def _train(config: Config, data: Data) -> TrainConfig:
         update={
             "lr": train.lr or (_FINE_TUNING if tuned else _FROM_SCRATCH),
             "balance": train.balance or ("lopsided" if lopsided else "none"),
-            "start": train.start or ("patches" if config.method == "ips" else "attention"),
+            "start": train.start or _start(config, tuned=tuned),
             "result": train.result or ("best" if own and validated else "last"),
         }
     )
+
+
+def _start(config: Config, *, tuned: bool) -> Literal["features", "patches", "attention"]:
+    """How patches are selected at first; a BatchNorm of embeddings changes them in training."""
+    if config.method != "ips":
+        return "attention"
+    return "features" if tuned and not config.encoder.norm else "patches"

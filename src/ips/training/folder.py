@@ -66,6 +66,11 @@ class RunFolder:
         self.test = path / "test.json"
         self.encoder = path / "encoder.safetensors"
 
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether there is a checkpoint to continue from."""
+        return self.checkpoint.is_file() or self.previous_checkpoint.is_file()
+
     def best(self, epoch: int) -> Path:
         """The weights of an epoch that was the best so far."""
         return self.checkpoint.with_name(f"best-epoch-{epoch}.safetensors")

@@ -205,12 +205,19 @@ def _readout(config: Config, dim: int, tasks: Mapping[str, Task]) -> PatchReadou
 
 def build_lead(net: Net, config: Config) -> PatchLead | None:
     """The classifiers of single patches that lead the start of a training, if the config asks."""
-    if config.train.start != "patches":
+    start, encoder = config.train.start, config.encoder
+    if start == "attention":
         return None
     if config.method not in ("ips", "ips-deepmil"):
         raise ConfigError(
-            f"train.start=patches with method={config.method}, which does not choose patches by "
+            f"train.start={start} with method={config.method}, which does not choose patches by "
             "attention: set train.start=attention"
+        )
+    assert encoder.name is not None
+    if start == "features" and not is_pretrained(encoder.name, encoder.weights):
+        raise ConfigError(
+            f"train.start=features with encoder.name={encoder.name}, which has no pretrained "
+            "weights: set encoder.weights, or train.start=patches"
         )
     dim = next(net.heads[0].parameters()).shape[1]  # of the first linear layer
     return PatchLead(dim, build_tasks(config.tasks))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,8 +21,9 @@ from ips.config import Config, TableConfig
 from ips.config_io import parse_saved_config, read_yaml, write_yaml
 from ips.data.augmented import AugmentedData
 from ips.data.cells import encoding_note
+from ips.devices import pick_device
 from ips.errors import ConfigError, require
-from ips.models import Net
+from ips.models import Net, SelectingNet
 from ips.progress import progress_bar
 from ips.tasks import Survival, build_tasks
 from ips.training import harness
@@ -33,6 +35,7 @@ from ips.training.checks import check_files, missing_classes, missing_labels
 from ips.training.data import Data, build_data
 from ips.training.defaults import changes
 from ips.training.event_log import EventLog
+from ips.training.feature_start import begin_with_features
 from ips.training.folder import ModelEpoch, RunFolder, TrainedModel, load_model, save_model
 from ips.training.leaks import leaks
 from ips.training.loggers import open_loggers
@@ -106,14 +109,15 @@ def train(
         weights = _class_weights(data, config)
         best = _best_epoch(config, folder)
         say = partial(_say, progress)
-        starting = Starting(config, folder, best=best, say=say)
+        lead = build_lead(net, config)
+        settled = _begin(net, config, data, folder, weights, progress)
+        starting = Starting(config, folder, best=best, settled=settled, say=say)
         shortlists = build_shortlists(net, config, data, folder.checkpoint.parent, say=say)
         watchers = [_watcher(watch)] if watch and processes.is_first else []
         first = [*([best] if best else []), *watchers]
         audit = [Auditing(shortlists, say)] if shortlists else []
         settings = _flat_settings(config)
         names = config.train.loggers if processes.is_first else []
-        lead = build_lead(net, config)
         learner = Learner(net, config, weights=weights, lead=lead, shortlists=shortlists)
         with open_loggers(names, run, settings) as others:
             trainer = harness.fit(
@@ -146,6 +150,33 @@ def train(
         if best is not None:
             _say(progress, _ending(config, epoch))
     return TrainedModel(net.eval(), config)
+
+
+def _begin(
+    net: Net,
+    config: Config,
+    data: Data,
+    folder: RunFolder,
+    weights: Mapping[str, Tensor] | None,
+    progress: Progress,
+) -> bool:
+    """Let attention learn from embeddings at first, if the config asks; return whether it did."""
+    if config.train.start != "features" or folder.has_checkpoint:
+        return False
+    if (count := Processes.of(config).count) > 1:
+        _say(
+            progress,
+            f"train.start=features needs one device, and there are {count}: classifiers of single "
+            "patches lead the start",
+        )
+        return False
+    assert isinstance(net, SelectingNet)
+    net.to(pick_device())
+    places: dict[str, Any] = {"folder": folder.checkpoint.parent, "progress": progress}
+    with nullcontext() if progress.live.is_started else progress:
+        found = begin_with_features(net, config, data.train, **places, weights=weights)
+    _say(progress, str(found))
+    return found.begun
 
 
 def check_processes(config: Config) -> Processes:

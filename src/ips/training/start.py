@@ -26,9 +26,9 @@ from ips.training.folder import RunFolder
 from ips.training.model import build_model
 from ips.training.module import Learner
 
-# Shares of the loss of the best constant answer.
-_BEGUN = 0.8  # below it, attention can choose the patches
-_STALLED = 0.97  # a training that stays above it has not begun
+_BEGUN = 0.8  # share of the loss of the best constant answer; below it, attention can choose
+STALLED = 0.97
+"""Share of the loss of the best constant answer; a training that stays above has not begun."""
 
 _PATIENCE = 1 / 3  # share of all epochs in which a start has to begin
 _FEWEST_EPOCHS = 3
@@ -67,6 +67,7 @@ class Starting(Callback):
         config: resolved config.
         folder: run folder; its ``start.json`` lists the starts, and the epoch that began.
         best: tells whether to stop early; epochs are counted once no new start can follow.
+        settled: whether attention chooses the patches from the first epoch on.
         say: prints a sentence.
     """
 
@@ -76,13 +77,14 @@ class Starting(Callback):
         folder: RunFolder,
         *,
         best: BestEpoch | None,
+        settled: bool = False,
         say: Callable[[str], None],
     ) -> None:
         self._config, self._folder, self._best, self._say = config, folder, best, say
         self._starts = [_start(epoch=0, step=0, lr=1.0)]
         self._epochs = 0  # that are finished
         self._begun: int | None = None  # finished epochs when the loss was low for the first time
-        self._settled: int | None = None  # the same when attention took over
+        self._settled = 0 if settled else None  # the same when attention took over
         self._lowest = math.inf  # loss since the start, as a share of the constant answer's
         self._warned = False
 
@@ -111,7 +113,7 @@ class Starting(Callback):
             self._begun = self._epochs
         if self._settled is None and (self._begun or trained >= _LEAD_AT_MOST * (epochs - first)):
             self._settled = self._epochs
-        if self._lowest >= _STALLED and trained >= self._patience:
+        if self._lowest >= STALLED and trained >= self._patience:
             found = (
                 f"the model has not begun to learn: after {trained} epochs its loss is {loss:.3f}, "
                 f"that of a constant answer {chance:.3f}"
@@ -140,7 +142,7 @@ class Starting(Callback):
         """Whether a new start may follow, now or after more epochs."""
         decided = max(self._epochs, self._starts[-1]["epoch"] + self._patience)
         return (
-            self._lowest >= _STALLED
+            self._lowest >= STALLED
             and len(self._starts) <= self._config.train.restarts
             and self._config.train.epochs - decided >= self._patience
         )

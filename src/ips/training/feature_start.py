@@ -1,0 +1,247 @@
+"""Begin with a pretrained encoder: attention first learns from stored embeddings of all patches.
+
+A pretrained encoder tells patches apart from the first step; only attention and heads know nothing.
+So the patches of the training images are embedded once, without gradients, and attention and heads
+learn from these embeddings, of all patches instead of M, in hundreds of steps of milliseconds.
+After that, selection keeps patches that matter from the first step of the training on.
+
+Every fifth image is held out: its loss says when to stop, and whether anything was learnt.
+
+Letters: B images, N patches of an image, D embedding size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.progress import Progress
+from torch import Tensor
+
+from ips.config import Config
+from ips.data.seeded import seeded_generator
+from ips.files import atomic_write
+from ips.models import Output, SelectingNet
+from ips.nn import evaluating
+from ips.nn.embedding import EmbeddingPass, SelectionEncoder, micro_batch
+from ips.patches import PatchSource, pad
+from ips.patches.batching import prefetch
+from ips.progress import advance
+from ips.selection import Selection
+from ips.tasks import build_tasks
+from ips.training.data import DataSet
+from ips.training.losses import mean_loss, task_shares, total_loss
+from ips.training.start import STALLED
+from ips.training.tally import Tally
+
+_IMAGES = 1_000  # most that are embedded
+_BYTES = 2**31  # most of all embeddings; of larger images, a random part of the patches
+_PATCHES = 16_384  # most of an image
+_BATCH = 4  # images of a step: many small steps
+_HELD_OUT = 5  # one image of so many
+_PASSES = 20
+_PATIENCE = 3  # passes without a lower loss of the images held out
+_LARGEST = float(np.finfo(np.float16).max)
+
+Labels = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class FeatureStart:
+    """What attention has learnt from stored embeddings.
+
+    Attributes:
+        images: number of images that were embedded.
+        passes: passes over their embeddings until the loss of the images held out was lowest.
+        share: this loss as a share of that of the best constant answer.
+    """
+
+    images: int
+    passes: int
+    share: float
+
+    @property
+    def begun(self) -> bool:
+        """Whether attention has learnt something."""
+        return self.share < STALLED
+
+    def __str__(self) -> str:
+        found = (
+            f"attention learnt from the embeddings of {self.images} images: the loss of images "
+            f"held out is {self.share:.2f} times that of a constant answer"
+        )
+        return found if self.begun else f"{found}, so classifiers of single patches lead the start"
+
+
+def begin_with_features(
+    net: SelectingNet,
+    config: Config,
+    data: DataSet,
+    *,
+    folder: Path,
+    progress: Progress,
+    weights: Mapping[str, Tensor] | None = None,
+) -> FeatureStart:
+    """Let attention and heads learn from embeddings; leave them as they were if they don't.
+
+    Args:
+        net: has a pretrained encoder, which stays as it is.
+        data: training images.
+        folder: for a folder of embeddings, which is removed in the end. After an interruption,
+            those that are there are used.
+        weights: weights of the classes in the loss by task.
+    """
+    seed = config.train.seed
+    numbers = seeded_generator(seed, len(data)).permutation(len(data))[:_IMAGES].tolist()
+    settings = config.model_dump_json().encode()
+    own = folder / f"embeddings-{hashlib.sha256(settings).hexdigest()[:12]}"
+    _remove(folder, but=own)
+    own.mkdir(parents=True, exist_ok=True)
+    bar = progress.add_task("embedding", total=len(numbers), note="all patches, once")
+    bags = []
+    with evaluating(net):
+        embed = SelectionEncoder(net.normalise).begin(net.encoder)
+        for number in numbers:
+            bags.append(_embedded(net, embed, data, number, own, most=_BYTES // len(numbers)))
+            advance(progress, bar)
+    progress.remove_task(bar)
+    with torch.random.fork_rng(devices=[net.device] if net.device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        passes, share = _learn(net.train(), config, bags, progress, weights)
+    _remove(folder)
+    return FeatureStart(len(bags), passes, share)
+
+
+def _remove(folder: Path, *, but: Path | None = None) -> None:
+    """Remove embeddings, such as those of an interrupted start with other settings."""
+    for found in folder.glob("embeddings-*"):
+        if found != but:
+            shutil.rmtree(found)
+
+
+@dataclass(frozen=True)
+class _Bag:
+    """The stored embeddings of an image.
+
+    Attributes:
+        path: file with ``(N, D)`` in half precision.
+        indices: ``(N,)`` indices of the patches in the image.
+    """
+
+    path: Path
+    indices: Tensor
+    labels: Labels
+
+    def read(self) -> Tensor:
+        return torch.from_numpy(np.load(self.path, allow_pickle=False).astype(np.float32))
+
+
+def _embedded(
+    net: SelectingNet,
+    embed: EmbeddingPass,
+    data: DataSet,
+    number: int,
+    folder: Path,
+    *,
+    most: int,
+) -> _Bag:
+    """Embed an image, unless its file is there; ``most`` is the size of the file in bytes."""
+    source, labels = data[number]
+    dim = next(net.heads[0].parameters()).shape[1]  # of the first linear layer
+    order = seeded_generator(number, len(source)).permutation(len(source))
+    count = max(min(most // (2 * dim), _PATCHES), 1)
+    indices = torch.from_numpy(order[:count]).sort().values
+    path = folder / f"{number}.npy"
+    if not path.is_file():
+        rows = _embeddings(net, embed, source, indices).clamp(-_LARGEST, _LARGEST)  # (N, D)
+        with atomic_write(path) as file:
+            np.save(file, rows.half().numpy())
+    source.close()
+    return _Bag(path, indices, labels)
+
+
+def _embeddings(
+    net: SelectingNet, embed: EmbeddingPass, source: PatchSource, indices: Tensor
+) -> Tensor:
+    size = micro_batch(source.shape, net.device)
+    parts = prefetch(source, indices, size=size, device=net.device)
+    return torch.cat([embed(patches).cpu() for _, patches in parts])
+
+
+def _learn(
+    net: SelectingNet,
+    config: Config,
+    bags: Sequence[_Bag],
+    progress: Progress,
+    weights: Mapping[str, Tensor] | None,
+) -> tuple[int, float]:
+    """Train all but the encoder; return the best number of passes, and its share of the loss."""
+    train, tasks, options = config.train, build_tasks(config.tasks), _options(config, weights)
+    assert train.lr is not None
+    held = max(len(bags) // _HELD_OUT, 1)
+    known = bags[held:] or bags
+    encoder = {id(weight) for weight in net.encoder.parameters()}
+    parameters = [weight for weight in net.parameters() if id(weight) not in encoder]
+    optimizer = torch.optim.AdamW(parameters, lr=train.lr, weight_decay=train.weight_decay)
+    before = best = [weight.detach().clone() for weight in parameters]
+    passes, lowest = 0, math.inf
+    bar = progress.add_task("attention", total=_PASSES, note="from the embeddings")
+    for number in range(1, _PASSES + 1):
+        for batch in torch.randperm(len(known)).split(_BATCH):
+            output, labels = _answers(net, [known[i] for i in batch.tolist()])
+            loss = total_loss(net, tasks, output, labels, **options)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        share = _share(net, config, bags[:held], weights)
+        if share < lowest:
+            passes, lowest, best = number, share, [w.detach().clone() for w in parameters]
+        progress.advance(bar)
+        if number >= passes + _PATIENCE:
+            break
+    progress.remove_task(bar)
+    with torch.no_grad():
+        for weight, value in zip(parameters, best if lowest < STALLED else before, strict=True):
+            weight.copy_(value)
+    return passes, lowest
+
+
+def _answers(net: SelectingNet, bags: Sequence[_Bag]) -> tuple[Output, Labels]:
+    """The answers from all stored patches of B images, and their labels."""
+    x, mask = pad([bag.read().to(net.device) for bag in bags])  # (B, N, D), (B, N)
+    indices, _ = pad([bag.indices.to(net.device) for bag in bags])  # (B, N)
+    labels = {name: torch.stack([bag.labels[name] for bag in bags]) for name in bags[0].labels}
+    labels = {name: values.to(net.device) for name, values in labels.items()}
+    return net.aggregate(x, Selection(indices, mask, mask.to(x))), labels
+
+
+def _share(
+    net: SelectingNet, config: Config, bags: Sequence[_Bag], weights: Mapping[str, Tensor] | None
+) -> float:
+    """The loss of these images, as a share of that of the best constant answer."""
+    tasks, options = build_tasks(config.tasks), _options(config, weights)
+    tally = Tally(tasks, net.device)
+    with evaluating(net):
+        for first in range(0, len(bags), _BATCH):
+            output, labels = _answers(net, bags[first : first + _BATCH])
+            shares = task_shares(tasks, labels)
+            if shares.any():
+                loss = mean_loss(tasks, output.logits, labels, **options)
+                tally.task_losses.append(loss.unsqueeze(0))
+                tally.shares.append(shares)
+            tally.add_labels(labels)
+    if not tally.shares:  # no label is known
+        return math.inf
+    loss, _, chance = tally.start_losses(**options).tolist()
+    return loss / chance if chance > 0 else math.inf
+
+
+def _options(config: Config, weights: Mapping[str, Tensor] | None) -> dict[str, Any]:
+    return {"weights": weights, "smoothing": config.train.smoothing}
