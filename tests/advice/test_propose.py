@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,15 @@ class TestPropose:
         assert values["select.refresh"] == 0.1
         assert "patches.scale" not in values
         assert "select.refresh" not in proposal(photo(800, 600), cost=slow)[0]
+
+    def test_the_time_before_the_first_epoch_counts(self) -> None:
+        slow = replace(COST, open=0.0, score=1e-2)
+        longer = replace(slow, embeds=True)
+        at_once, _ = proposal(photo(2000, 1500), cost=slow)
+        later, _ = proposal(photo(2000, 1500), cost=longer)
+        assert later["train.epochs"] < at_once["train.epochs"]
+        assert slow.start_seconds(train=77, patches=300) == 0
+        assert longer.start_seconds(train=77, patches=300) == pytest.approx(77 * 300 * 0.01001)
 
     def test_few_images_are_read_at_a_lower_resolution_to_have_time_for_more_epochs(self) -> None:
         slow = Cost(0.03, 1e-5, 5e-3, 1e-2, 10**6, 12_288, 10**8)

@@ -362,7 +362,8 @@ def _add_facts(
         keep=min(keep or counts[-1], counts[-1]),
         load=config.select.load,
     )
-    total = rough_duration(seconds * config.train.epochs)
+    start = cost.start_seconds(train=count["train"], patches=mean)
+    total = rough_duration(start + seconds * config.train.epochs)
     report.facts["expected time"] = f"{rough_duration(seconds)} per epoch, {total} in all"
     report.facts["expected memory"] = f"{peak / _GB:.1f} GB"
     memory = available_bytes()

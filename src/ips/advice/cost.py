@@ -21,6 +21,7 @@ from ips.nn.embedding import blank
 from ips.patches import MemoryPatches, PatchSource
 from ips.training.audit import scored_again
 from ips.training.data import Data, open_source
+from ips.training.feature_start import EMBEDDED
 from ips.training.model import build_model, resolve
 
 _SAMPLE = 128  # patches of the measurement
@@ -42,6 +43,7 @@ class Cost:
         patch: memory of a patch.
         model: memory of the weights, their gradients and the optimizer's state.
         blank: share of patches of a single colour.
+        embeds: whether attention learns from embeddings of all patches before the first epoch.
     """
 
     open: float
@@ -52,6 +54,12 @@ class Cost:
     patch: int
     model: int
     blank: float = 0.0
+    embeds: bool = False
+
+    def start_seconds(self, *, train: int, patches: float) -> float:
+        """Time before the first epoch, with so many images."""
+        look = self.open + patches * (self.read + self.score)
+        return min(train, EMBEDDED) * look if self.embeds else 0.0
 
     def epoch_seconds(
         self, *, train: int, validation: int, patches: float, keep: float, refresh: float = 1.0
@@ -111,6 +119,7 @@ def _measure(config: Config, source: PatchSource) -> Cost:
         patch=patches[0].nbytes,
         model=4 * 4 * weights,  # weights, gradients, two moments
         blank=float(blank(patches).float().mean()),
+        embeds=config.train.start == "features",
     )
 
 

@@ -122,9 +122,10 @@ def propose(
     assert plan is not None
     load, batch, peak = _loading(found, plan, batch, memory, given)
     useful = _STEPS * (2 if plan.refresh < 1 else 1) * batch / max(counts["train"], 1)
-    chosen = _epochs(budget / max(plan.seconds, 1e-6), useful)
+    start = cost.start_seconds(train=counts["train"], patches=plan.patches)
+    chosen = _epochs(max(budget - start, 0) / max(plan.seconds, 1e-6), useful)
     epochs = _given(given.train, "epochs", chosen)
-    total = epochs * plan.seconds
+    total = start + epochs * plan.seconds
     if total > 1.5 * budget:
         remedy = "store features first (`ips slides features`)" * (found.kind == "slides")
         warnings.append(

@@ -41,7 +41,9 @@ from ips.training.losses import mean_loss, task_shares, total_loss
 from ips.training.start import STALLED
 from ips.training.tally import Tally
 
-_IMAGES = 1_000  # most that are embedded
+EMBEDDED = 1_000
+"""Most images that are embedded."""
+
 _BYTES = 2**31  # most of all embeddings; of larger images, a random part of the patches
 _PATCHES = 16_384  # most of an image
 _BATCH = 4  # images of a step: many small steps
@@ -99,7 +101,7 @@ def begin_with_features(
         weights: weights of the classes in the loss by task.
     """
     seed = config.train.seed
-    numbers = seeded_generator(seed, len(data)).permutation(len(data))[:_IMAGES].tolist()
+    numbers = seeded_generator(seed, len(data)).permutation(len(data))[:EMBEDDED].tolist()
     settings = config.model_dump_json().encode()
     own = folder / f"embeddings-{hashlib.sha256(settings).hexdigest()[:12]}"
     _remove(folder, but=own)
