@@ -45,6 +45,8 @@ _PUBLISHED_STEPS: dict[tuple[str, Scale], list[str]] = {
     ("patch-size", "laptop"): ["train.lr=0.003", "train.clip=null"],
 }
 _LED = ["train.start=patches", "train.restarts=2"]
+# Where the encoder of ips is pretrained.
+_LEARNT: dict[str, list[str]] = {"gtsdb": ["train.start=features", "train.restarts=2"]}
 _STEPS_OF_IMAGES = 20_000
 _SHIFTED = ["augment.kind=none", "augment.shift=0.5"]
 
@@ -110,7 +112,7 @@ def _read_rows(
         label = row.pop("method", "ips")
         method = label.partition("-0.")[0].removesuffix("-published")
         settings = [f"method={method}", *row_settings(scale, method, sizes)]
-        settings += _LED if label == "ips" and scale == "laptop" else _PUBLISHED
+        settings += _LEARNT.get(name, _LED) if label == "ips" and scale == "laptop" else _PUBLISHED
         if label == "ips-published":
             settings += _PUBLISHED_STEPS.get((name, scale), [])
         if label == "cnn-0.3":
