@@ -77,7 +77,7 @@ class TestAttentionOfAllPatches:
         with torch.no_grad():
             there = torch.ones(1, len(source), dtype=torch.bool)
             x = net.embed(source.patches.unsqueeze(0), there)
-            placed = net._add_position(x, torch.arange(len(source))[None])
+            placed = net.add_position(x, torch.arange(len(source))[None])
             naive = net.aggregator(placed, there).attention[0].mean(dim=1)  # (T, N)
         for task, expected in zip("ab", naive, strict=True):
             np.testing.assert_allclose(seen.all_attention[task], expected.numpy(), atol=1e-5)

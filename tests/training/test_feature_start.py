@@ -21,8 +21,9 @@ from ips.nn.weights_file import write_weights
 from ips.progress import progress_bar
 from ips.training import build_data, build_model, feature_start, resolve, train
 from ips.training.feature_start import FeatureStart, begin_with_features
+from ips.training.score_store import ScoreStore
 from tests.training.own_images import add_column, photographs
-from tests.training.test_run import PowerCutError, interrupt, weights
+from tests.training.test_run import PowerCutError, interrupt, metrics, weights
 from tests.training.test_start import choosers, start
 from tests.training.tiny import own
 
@@ -148,6 +149,47 @@ def stop(*_: object) -> None:
     raise PowerCutError
 
 
+def cached(config: Config) -> Config:
+    """The config with more patches per image, of which an epoch scores about a half again."""
+    select = config.select.model_copy(update={"keep": 2, "refresh": 0.1, "recall": 0.01})
+    patches = config.patches.model_copy(update={"size": 8})
+    return config.model_copy(update={"select": select, "patches": patches})
+
+
+def test_the_scores_of_the_embeddings_are_those_of_a_full_pass(
+    config: Config, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    net = build_model(config)
+    assert isinstance(net, SelectingNet)
+    data, progress = build_data(config).train, progress_bar(None)
+    store = ScoreStore(tmp_path / "scores", images=len(data), channels=net.channels)
+    begin_with_features(
+        net, config, data, folder=tmp_path / "embeddings", progress=progress, store=store
+    )
+    assert store.filled
+    assert store.begin(2)
+    for number in (0, 23):
+        table = net.empty_table(data[number][0])
+        net.select([data[number][0]], tables=[table])
+        found = store.get(number)
+        assert found is not None
+        assert found.epochs.eq(1).all()
+        torch.testing.assert_close(found.logits, table.logits, rtol=2e-3, atol=2e-3)  # half
+
+
+def test_without_success_no_scores_are_stored(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feature_start, "_share", lambda *_: 0.99)
+    net = build_model(config)
+    assert isinstance(net, SelectingNet)
+    store = ScoreStore(tmp_path, images=24, channels=net.channels)
+    data, progress = build_data(config).train, progress_bar(None)
+    begin_with_features(net, config, data, folder=tmp_path, progress=progress, store=store)
+    assert not store.filled
+
+
 def test_of_a_large_image_a_random_part_is_embedded(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +216,26 @@ class TestTraining:
         assert not any(led)
         assert "attention learnt from the embeddings of 24 images" in said.getvalue()
         assert start(tmp_path / "run")[0] is not None
+
+    def test_the_first_epoch_scores_some_patches_if_scores_are_cached(
+        self, config: Config, tmp_path: Path
+    ) -> None:
+        train(cached(config), tmp_path / "run", console=CONSOLE)
+        scored = [float(row["scored"]) for row in metrics(tmp_path / "run")]
+        assert scored[0] < 0.8
+        assert scored[-1] == 1
+
+    @pytest.mark.parametrize("step", [4, 12], ids=["in the first epoch", "at the end of one"])
+    def test_a_resumed_run_with_cached_scores_ends_with_the_same_weights(
+        self, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+    ) -> None:
+        every = config.train.model_copy(update={"checkpoint_minutes": 0})
+        config = cached(config.model_copy(update={"train": every}))
+        whole = train(config, tmp_path / "whole", console=CONSOLE).net
+        run = tmp_path / "run"
+        interrupt(monkeypatch, lambda: train(config, run, console=CONSOLE), step=step)
+        resumed = train(config, run, resume=True, console=CONSOLE).net
+        assert torch.equal(weights(resumed), weights(whole))
 
     def test_patches_lead_where_nothing_was_learnt(
         self, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

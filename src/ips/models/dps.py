@@ -180,7 +180,7 @@ class DPSNet(Net):
         pixels, mask = pad(patches)
         selection = Selection(pad(rows)[0], mask, pad(best)[0])
         x = self.embed(pixels, mask)
-        placed = self._add_position(x, selection.indices)
+        placed = self.add_position(x, selection.indices)
         return self._aggregate(self.aggregator, x, placed, mask), selection
 
     def _read(self, sources: Sources) -> tuple[list[CentredPatches], list[Tensor]]:

@@ -98,7 +98,7 @@ class WholeModel(nn.Module):
         x = self.net.embed(patches.unsqueeze(0), None)  # (1, N, D)
         choose = getattr(selection, self.net.mode)
         keep = len(patches) if self.net.keep is None else self.net.keep
-        placed = self.net._add_position(x[0], torch.arange(len(patches), device=x.device))
+        placed = self.net.add_position(x[0], torch.arange(len(patches), device=x.device))
         logits = self.net.scorer()(placed).unsqueeze(0)  # (1, N, S)
         kept: Selection = choose(logits, keep=keep, chunk=self.net.chunk, order=self.order)
         rows = x.gather(1, kept.indices.unsqueeze(-1).expand(-1, -1, x.shape[-1]))  # (1, M, D)

@@ -215,7 +215,7 @@ class Net(nn.Module, ABC):
         x: Tensor = self.encoder(self.normalise(patches))
         return x
 
-    def _add_position(self, x: Tensor, indices: Tensor) -> Tensor:
+    def add_position(self, x: Tensor, indices: Tensor) -> Tensor:
         """Add the encoding of the patch indices to embeddings, if positions are used."""
         return x + sinusoidal_position(indices, x.shape[-1]).to(x.dtype) if self.position else x
 

@@ -122,7 +122,7 @@ class SelectingNet(Net):
     def aggregate(self, x: Tensor, selection: Selection) -> Output:
         """Classify the embeddings ``(B, K, D)`` of the patches kept (Sect. 2.2)."""
         assert self.aggregator is not None
-        placed = self._add_position(x, selection.indices)
+        placed = self.add_position(x, selection.indices)
         return self._aggregate(self.aggregator, x, placed, selection.mask)
 
     def forward(self, patches: Tensor, selection: Selection) -> Output:
@@ -222,7 +222,7 @@ class SelectingNet(Net):
             if score is not None and len(patches):
                 x = embed(patches)  # (n, D)
                 indices = joined([block.indices for block in blocks]).to(self.device)
-                logits = score(self._add_position(x, indices))  # (n, S)
+                logits = score(self.add_position(x, indices))  # (n, S)
             end = 0
             for block in blocks:
                 rows = slice(end, end := end + len(block.indices))
@@ -278,7 +278,7 @@ class SelectingNet(Net):
             output: Output = self(chosen.patches, kept)
             return output
         x = self.embed(chosen.patches, kept.mask)  # (B, K, D)
-        logits = lead(self._add_position(x, kept.indices), kept.mask)
+        logits = lead(self.add_position(x, kept.indices), kept.mask)
         return replace(self.aggregate(x, kept), lead_logits=logits)
 
     def _forward_train(self, sources: Sources, load: Load, seed: int, progress: float) -> Output:

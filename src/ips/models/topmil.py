@@ -31,7 +31,7 @@ class TopMIL(SelectingNet):
 
     def aggregate(self, x: Tensor, selection: Selection) -> Output:
         """Average the patches' logits. The attention is a softmax over their highest logits."""
-        placed, mask = self._add_position(x, selection.indices), selection.mask
+        placed, mask = self.add_position(x, selection.indices), selection.mask
         logits, attention = {}, []
         for task, head in zip(self.tasks, self.heads, strict=True):
             rows = head(placed)  # (B, K, C)

@@ -38,6 +38,7 @@ from ips.selection import Selection
 from ips.tasks import build_tasks
 from ips.training.data import DataSet
 from ips.training.losses import mean_loss, task_shares, total_loss
+from ips.training.score_store import Scores, ScoreStore
 from ips.training.start import STALLED
 from ips.training.tally import Tally
 
@@ -90,6 +91,7 @@ def begin_with_features(
     folder: Path,
     progress: Progress,
     weights: Mapping[str, Tensor] | None = None,
+    store: ScoreStore | None = None,
 ) -> FeatureStart:
     """Let attention and heads learn from embeddings; leave them as they were if they don't.
 
@@ -99,6 +101,7 @@ def begin_with_features(
         folder: for a folder of embeddings, which is removed in the end. After an interruption,
             those that are there are used.
         weights: weights of the classes in the loss by task.
+        store: for the scores of the embedded patches; None if no epoch needs earlier scores.
     """
     seed = config.train.seed
     numbers = seeded_generator(seed, len(data)).permutation(len(data))[:EMBEDDED].tolist()
@@ -117,8 +120,11 @@ def begin_with_features(
     with torch.random.fork_rng(devices=[net.device] if net.device.type == "cuda" else []):
         torch.manual_seed(seed)
         passes, share = _learn(net.train(), config, bags, progress, weights)
+    found = FeatureStart(len(bags), passes, share)
+    if store is not None and found.begun:
+        _store_scores(net, dict(zip(numbers, bags, strict=True)), store)
     _remove(folder)
-    return FeatureStart(len(bags), passes, share)
+    return found
 
 
 def _remove(folder: Path, *, but: Path | None = None) -> None:
@@ -133,12 +139,14 @@ class _Bag:
     """The stored embeddings of an image.
 
     Attributes:
-        path: file with ``(N, D)`` in half precision.
-        indices: ``(N,)`` indices of the patches in the image.
+        path: file with ``(n, D)`` in half precision.
+        indices: ``(n,)`` indices of these patches in the image.
+        numbers: ``(N,)`` numbers of all patches of the image, see `PatchSource.numbers`.
     """
 
     path: Path
     indices: Tensor
+    numbers: Tensor
     labels: Labels
 
     def read(self) -> Tensor:
@@ -166,7 +174,7 @@ def _embedded(
         with atomic_write(path) as file:
             np.save(file, rows.half().numpy())
     source.close()
-    return _Bag(path, indices, labels)
+    return _Bag(path, indices, torch.from_numpy(source.numbers), labels)
 
 
 def _embeddings(
@@ -213,6 +221,20 @@ def _learn(
         for weight, value in zip(parameters, best if lowest < STALLED else before, strict=True):
             weight.copy_(value)
     return passes, lowest
+
+
+def _store_scores(net: SelectingNet, bags: Mapping[int, _Bag], store: ScoreStore) -> None:
+    """Store the scores of the embedded patches, from which the first epoch can choose."""
+    store.begin(1)
+    with evaluating(net):
+        score = net.scorer()
+        for number, bag in bags.items():
+            x = net.add_position(bag.read().to(net.device), bag.indices.to(net.device))  # (n, D)
+            scores = Scores.unknown(bag.numbers, net.channels)
+            scores.logits[bag.indices] = score(x).float().cpu()  # (n, S)
+            scores.epochs[bag.indices] = 1
+            store.put(number, scores)
+    store.finish()
 
 
 def _answers(net: SelectingNet, bags: Sequence[_Bag]) -> tuple[Output, Labels]:

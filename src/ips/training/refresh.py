@@ -44,7 +44,7 @@ class CachedScores(AuditedSelection):
         return self.store.filled and super().is_partial(epoch)
 
     def begin(self, epoch: int) -> str | None:
-        found = self.store.begin(epoch + 1)
+        found = self.store.begin(epoch + 2)  # the first file is that of `begin_with_features`
         super().begin(epoch)
         if found:
             return None

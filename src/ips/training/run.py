@@ -42,6 +42,8 @@ from ips.training.loggers import open_loggers
 from ips.training.model import build_lead, build_model, resolve
 from ips.training.module import Learner
 from ips.training.processes import Processes
+from ips.training.refresh import CachedScores
+from ips.training.score_store import ScoreStore
 from ips.training.screening import calibrate_screen
 from ips.training.shortlists import build_shortlists
 from ips.training.split_file import check_test_images, record_split
@@ -110,9 +112,10 @@ def train(
         best = _best_epoch(config, folder)
         say = partial(_say, progress)
         lead = build_lead(net, config)
-        settled = _begin(net, config, data, folder, weights, progress)
-        starting = Starting(config, folder, best=best, settled=settled, say=say)
         shortlists = build_shortlists(net, config, data, folder.checkpoint.parent, say=say)
+        store = shortlists.store if isinstance(shortlists, CachedScores) else None
+        settled = _begin(net, config, data, folder, weights, store, progress)
+        starting = Starting(config, folder, best=best, settled=settled, say=say)
         watchers = [_watcher(watch)] if watch and processes.is_first else []
         first = [*([best] if best else []), *watchers]
         audit = [Auditing(shortlists, say)] if shortlists else []
@@ -158,6 +161,7 @@ def _begin(
     data: Data,
     folder: RunFolder,
     weights: Mapping[str, Tensor] | None,
+    store: ScoreStore | None,
     progress: Progress,
 ) -> bool:
     """Let attention learn from embeddings at first, if the config asks; return whether it did."""
@@ -174,7 +178,7 @@ def _begin(
     net.to(pick_device())
     places: dict[str, Any] = {"folder": folder.checkpoint.parent, "progress": progress}
     with nullcontext() if progress.live.is_started else progress:
-        found = begin_with_features(net, config, data.train, **places, weights=weights)
+        found = begin_with_features(net, config, data.train, **places, weights=weights, store=store)
     _say(progress, str(found))
     return found.begun
 

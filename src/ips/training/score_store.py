@@ -1,6 +1,6 @@
 """The last scores of the patches of all training images, in a file for every epoch.
 
-An epoch reads the file of the epoch before and writes one of its own, which is complete and synced
+An epoch reads the file before its own, and writes its own, which is complete and synced
 before the checkpoint that names it is saved. So a run that is killed at any time finds the scores
 that belong to its checkpoint, and to the one before.
 
@@ -73,7 +73,7 @@ class ScoreStore(nn.Module):
     """
 
     places: Tensor  # (n, 3) offset, number of patches (0 if unknown) and checksum
-    files: Tensor  # (2,) epochs of the file and of the one before, 0 for none
+    files: Tensor  # (2,) numbers of the file and of the one before, 0 for none
 
     def __init__(self, folder: Path, *, images: int, channels: int) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class ScoreStore(nn.Module):
         return bool(self.places[:, 1].any())
 
     def begin(self, epoch: int) -> bool:
-        """Begin the file of an epoch, counted from 1; return whether the one before is there."""
+        """Begin a file, numbered from 1; return whether the one before is there."""
         self._folder.mkdir(parents=True, exist_ok=True)
         needed = {self._path(int(file)) for file in self.files}
         for path in set(self._folder.glob("scores-*.bin")) - needed:
