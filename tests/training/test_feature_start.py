@@ -39,7 +39,8 @@ def config(tmp_path: Path) -> Config:
 
 
 def with_start(folder: Path, table: Path, way: str, **more: Any) -> Config:
-    encoder = {"name": "thin-resnet", "stages": 1, "width": 8}
+    # its weights are random, and so are the statistics of its norms
+    encoder = {"name": "thin-resnet", "stages": 1, "width": 8, "freeze_norm": False}
     plain = own(table, encoder=encoder)
     net = build_model(resolve(plain, build_data(plain)))
     write_weights(folder / "encoder.safetensors", net.encoder.state_dict(), config={})
@@ -272,6 +273,19 @@ def test_it_is_the_default_with_a_pretrained_encoder(config: Config, tmp_path: P
     assert next(choices(open_.model_copy(update={"encoder": norm}))) == "patches"
     fresh = config.encoder.model_copy(update={"weights": None})
     assert next(choices(open_.model_copy(update={"encoder": fresh}))) == "patches"
+
+
+def test_statistics_of_norms_are_frozen_by_default(config: Config) -> None:
+    def frozen(start: str, given: bool | None = None) -> bool | None:
+        encoder = config.encoder.model_copy(update={"freeze_norm": given})
+        train = config.train.model_copy(update={"start": start})
+        some = config.model_copy(update={"encoder": encoder, "train": train})
+        return resolve(some, build_data(some)).encoder.freeze_norm
+
+    assert frozen("features") is True
+    assert frozen("features", given=False) is False
+    assert frozen("patches") is False
+    assert frozen("patches", given=True) is True
 
 
 @pytest.mark.parametrize("method", ["topmil", "ips"])

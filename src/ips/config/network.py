@@ -53,7 +53,11 @@ class EncoderConfig(Section):
         ge=0,
         le=7,
     )
-    freeze_norm: bool = key(False, "Freeze the statistics of BatchNorm layers")
+    freeze_norm: bool | None = key(
+        None,
+        "Freeze the statistics of BatchNorm layers; null for true with train.start=features, else "
+        "false",
+    )
     weights: Path | None = key(
         None,
         "Pretrained weights: a file (.safetensors, .pth), imagenet, hub:OWNER/REPO, or none; null "

@@ -62,10 +62,14 @@ _WHOLE_IMAGE = ("cnn", "dps")  # methods that put the patches together again
 def with_defaults(config: Config, data: Data) -> Config:
     """A copy of ``config`` without open settings of encoder, augmentation and training."""
     source, _ = data.train[0]
-    encoder = _encoder(config, source)
-    config = config.model_copy(update={"encoder": encoder})
+    config = config.model_copy(update={"encoder": _encoder(config, source)})
+    train = _train(config, data)
+    freeze_norm = config.encoder.freeze_norm
+    if freeze_norm is None:  # attention that learnt without the statistics of a batch needs none
+        freeze_norm = train.start == "features"
+    encoder = config.encoder.model_copy(update={"freeze_norm": freeze_norm})
     return config.model_copy(
-        update={"augment": _augment(config, source), "train": _train(config, data)}
+        update={"encoder": encoder, "augment": _augment(config, source), "train": train}
     )
 
 
