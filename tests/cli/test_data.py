@@ -46,7 +46,8 @@ def test_gtsdb_can_be_trained_on_with_its_recipe(
     monkeypatch.chdir(tmp_path)
     made = Outcome("data", "gtsdb", "data/gtsdb", "--from", source)
     assert made.code == 0, made.err
-    settings = [f"method={method}", "train.epochs=1", "train.warmup=0", "encoder.stages=2"]
+    settings = [f"method={method}", "train.epochs=1", "train.warmup=0"]
+    settings += ["encoder.stages=2", "encoder.freeze=1"]
     words = [word for setting in settings for word in ("--set", setting)]
     trained = Outcome("train", "gtsdb", "--run", "run", *words)
     assert trained.code == 0, trained.err
