@@ -67,6 +67,29 @@ def test_missing_tasks_and_two_resolutions_are_mistakes() -> None:
         parse_config(TASKS | {"data": {"kind": "table"}}, source="mine.yaml")
 
 
+@pytest.mark.parametrize(
+    ("patches", "message"),
+    [
+        ({"scale": 0}, "scale=0.0: expected numbers above 0 and at most 1"),
+        ({"scale": [1, 2]}, r"scale=\[1.0, 2.0\]: expected numbers above 0 and at most 1"),
+        ({"scale": []}, r"scale=\[\]: expected numbers"),
+        ({"scale": [0.5, 0.5]}, r"scale=\[0.5, 0.5\]: give each once"),
+        ({"magnification": [20, 0]}, r"magnification=\[20.0, 0.0\]: expected numbers above 0"),
+    ],
+)
+def test_resolutions_that_there_are_not(patches: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_config(TASKS | {"patches": patches}, source="mine.yaml")
+
+
+@pytest.mark.parametrize("several", [{"scale": [1, 0.5]}, {"magnification": [20, 5]}])
+def test_whole_images_have_one_resolution(several: dict[str, Any]) -> None:
+    (key,) = several
+    values = TASKS | {"method": "cnn", "patches": several}
+    with pytest.raises(ConfigError, match=rf"method=cnn with patches\.{key}"):
+        parse_config(values, source="mine.yaml")
+
+
 def test_set_takes_any_yaml_value_and_leaves_the_original_alone() -> None:
     values = {"select": {"keep": 3}}
     changed = override(values, ["select.keep=50", "encoder.mean=[0.5, 0.5, 0.5]", "readout=null"])

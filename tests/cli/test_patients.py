@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import ips
 from ips.config_io import write_yaml
@@ -157,3 +158,20 @@ def test_several_magnifications_are_one_bag(tmp_path: Path) -> None:
     outcome = Outcome("explain", run, tmp_path / "0.svs", "--out", tmp_path / "out")
     assert outcome.code == 0, outcome.err
     assert {"0--40x.geojson", "0--20x-map.tif"} <= {f.name for f in (tmp_path / "out").iterdir()}
+
+
+def test_several_scales_are_one_bag(tmp_path: Path) -> None:
+    lines = ["path,grade"]
+    for number in range(6):
+        pixels = np.random.default_rng(number).integers(0, 255, (96, 96, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+        lines.append(f"{number}.png,{number % 2}")
+    (tmp_path / "photos.csv").write_text("\n".join(lines))
+    run = trained(tmp_path, tmp_path / "photos.csv", "image", scale=[1, 0.5])
+    (found,) = predicted(run, tmp_path / "0.png")
+    parts = [(p["magnification"], p["patches"], p["patch_size"]) for p in found["images"]]
+    assert parts == [(1.0, 36, 16), (0.5, 9, 32)]
+    outcome = Outcome("explain", run, tmp_path / "0.png", "--out", tmp_path / "out")
+    assert outcome.code == 0, outcome.err
+    assert {"0--1x.geojson", "0--0.5x-map.tif"} <= {f.name for f in (tmp_path / "out").iterdir()}
+    assert Outcome("report", run).code == 0

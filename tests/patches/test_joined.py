@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ips.errors import PatchError
+from ips import open_patches
+from ips.errors import ImageError, PatchError
 from ips.images import open_image
 from ips.patches import Indices, JoinedPatches, MemoryPatches, PatchSource, PatchSubset, sampled
 from ips.patches.image import ImagePatches
@@ -63,6 +64,39 @@ class TestMagnifications(PatchSourceConformance):
         assert [part.image for part in source.parts] == [0, 0]
         assert [part.extent for part in source.parts] == [8, 32]
         assert source.extent is None  # there are two
+
+
+class TestScales(PatchSourceConformance):
+    @pytest.fixture
+    def source(self) -> PatchSource:
+        return open_patches(IMAGES[0], patch_size=8, stride=6, edge="fit", scale=[1, 0.5])
+
+    @pytest.fixture
+    def expected(self) -> Tensor:
+        ways = (1, 0.5)
+        return torch.cat(
+            [
+                all_of(open_patches(IMAGES[0], patch_size=8, stride=6, edge="fit", scale=way))
+                for way in ways
+            ]
+        )
+
+    def test_parts_are_the_scales(self, source: PatchSource) -> None:
+        assert [part.title for part in source.parts] == [
+            "array in memory at 1x",
+            "array in memory at 0.5x",
+        ]
+        assert [part.extent for part in source.parts] == [8, 16]
+
+    def test_one_scale_is_a_single_part(self) -> None:
+        source = open_patches(IMAGES[0], patch_size=8, scale=[0.5])
+        assert isinstance(source, ImagePatches)
+        assert source.extent == 16
+
+    @pytest.mark.parametrize("other", [20, [20, 5]])
+    def test_a_magnification_as_well_is_refused(self, other: float | list[float]) -> None:
+        with pytest.raises(ImageError, match="give one of them"):
+            open_patches(IMAGES[0], patch_size=8, scale=[1, 0.5], magnification=other)
 
 
 class TestFeatures(PatchSourceConformance):

@@ -65,8 +65,8 @@ def _as_given(grid: Grid, found: Survey, given: PatchesConfig) -> Grid:
     if "stride" in given.model_fields_set:
         stride = given.stride or size
     mpp = 10 / max(given.magnifications) if given.magnifications else given.mpp
-    if given.scale:
-        downsample = 1 / given.scale
+    if given.scales:
+        downsample = 1 / max(given.scales)
     elif given.level is not None:
         levels = _levels(found)
         downsample = levels[min(given.level, len(levels) - 1)]

@@ -83,12 +83,14 @@ class Config(Section):
     def _whole_images_are_one_image(self) -> Config:
         if self.method in ("cnn", "dps"):
             several = "patches.magnification" if len(self.patches.magnifications) > 1 else None
+            if len(self.patches.scales) > 1:
+                several = "patches.scale"
             if self.bags == "group":
                 several = "data.bags=group"
             if several is not None:
                 raise ValueError(
                     f"method={self.method} with {several}: this method needs one whole image at "
-                    "one magnification: use method=ips"
+                    "one resolution: use method=ips"
                 )
         return self
 

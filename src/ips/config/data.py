@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -132,12 +133,11 @@ class PatchesConfig(Section):
         "Magnification to read at, instead of a level; of several, such as [20, 5], all patches "
         "are in one bag",
     )
-    scale: float | None = key(
+    scale: float | list[float] | None = key(
         None,
         "Part of the full resolution to read at, such as 0.5, instead of a level; pixels are "
-        "averaged",
-        gt=0,
-        le=1,
+        "averaged; of several, such as [1, 0.5] for objects of very different size, all patches "
+        "are in one bag",
     )
     channels: Literal["rgb", "grey", "as-is"] | None = key(
         None,
@@ -187,16 +187,26 @@ class PatchesConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _magnifications(self) -> PatchesConfig:
-        several = self.magnifications
-        if self.magnification is not None and not all(value > 0 for value in several or [0]):
-            raise ValueError(f"magnification={self.magnification}: expected numbers above 0")
-        if len(set(several)) < len(several):
-            raise ValueError(f"magnification={self.magnification}: give each once")
+    def _positive_and_different(self) -> PatchesConfig:
+        for name, values in (("magnification", self.magnifications), ("scale", self.scales)):
+            given, most = getattr(self, name), 1 if name == "scale" else math.inf
+            if given is not None and not all(0 < value <= most for value in values or [0]):
+                limit = " and at most 1" if name == "scale" else ""
+                raise ValueError(f"{name}={given}: expected numbers above 0{limit}")
+            if len(set(values)) < len(values):
+                raise ValueError(f"{name}={given}: give each once")
         return self
 
     @property
     def magnifications(self) -> list[float]:
         """The magnifications to read at; empty if another resolution is given."""
-        given = self.magnification
-        return given if isinstance(given, list) else [] if given is None else [given]
+        return _listed(self.magnification)
+
+    @property
+    def scales(self) -> list[float]:
+        """The scales to read at; empty if another resolution is given."""
+        return _listed(self.scale)
+
+
+def _listed(given: float | list[float] | None) -> list[float]:
+    return given if isinstance(given, list) else [] if given is None else [given]

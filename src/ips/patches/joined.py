@@ -29,7 +29,8 @@ class JoinedPatches(PatchSource):
     Args:
         sources: patches of the same shape.
         name: name of the bag in messages, such as that of a patient.
-        magnifications: magnification of each source, if all are of one image.
+        magnifications: magnification of each source, if all are of one image; a scale of an image
+            counts as one, such as 0.5.
     """
 
     def __init__(

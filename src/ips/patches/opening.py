@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy.typing as npt
@@ -31,7 +32,7 @@ def open_patches(
     level: int | None = None,
     mpp: float | None = None,
     magnification: float | Sequence[float] | None = None,
-    scale: float | None = None,
+    scale: float | Sequence[float] | None = None,
     edge: Edge = "drop",
     channels: Channels = "as-is",
     white: float | None = None,
@@ -49,7 +50,8 @@ def open_patches(
         mpp: micrometres per pixel to read at, instead of ``level``.
         magnification: magnification to read at, such as 20, instead of ``level``; the patches of
             several, such as ``[20, 5]``, are one bag.
-        scale: part of the full resolution to read at, such as 0.5, instead of ``level``.
+        scale: part of the full resolution to read at, such as 0.5, instead of ``level``; the
+            patches of several, such as ``[1, 0.5]``, are one bag.
         edge: ``drop`` patches that leave the image, ``pad`` them with background, or ``fit`` them
             in by moving them back.
         channels: ``rgb`` or ``grey`` to convert patches of other images, ``as-is`` to leave them.
@@ -73,7 +75,7 @@ def open_patches(
         source = source.transpose(1, 2, 0) if source.ndim == 3 else source  # (h, w, C)
     image = source if isinstance(source, Image) else open_image(source, white=white)
 
-    def at(magnification: float | None) -> ImagePatches:
+    def at(magnification: float | None, scale: float | None) -> ImagePatches:
         return ImagePatches(
             image,
             patch_size=patch_size,
@@ -85,9 +87,10 @@ def open_patches(
             channels=channels,
         )
 
-    if magnification is None or isinstance(magnification, int | float):
-        return at(magnification)
-    if len(magnification) == 1:
-        return at(magnification[0])
-    sources = [at(value) for value in magnification]
-    return JoinedPatches(sources, name=image.name, magnifications=magnification)
+    powers = magnification if isinstance(magnification, Sequence) else [magnification]
+    scales = scale if isinstance(scale, Sequence) else [scale]
+    sources = [at(*resolution) for resolution in product(powers, scales)]
+    if len(sources) == 1:
+        return sources[0]
+    several = [value for value in (*powers, *scales) if value is not None]
+    return JoinedPatches(sources, name=image.name, magnifications=several)
