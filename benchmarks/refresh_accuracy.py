@@ -1,11 +1,11 @@
 """Accuracy and time of trainings that score some patches again, beside those that score all.
 
     python benchmarks/refresh_accuracy.py road-signs --out runs/refresh --seeds 5
-    python benchmarks/refresh_accuracy.py road-signs --out runs/refresh --set select.refresh=0.05
+    python benchmarks/refresh_accuracy.py road-signs --out runs/less --set select.refresh=0.05
 
 Each seed is trained twice at the same time, with one thread each: with `select.refresh: 0.1`, and
-with 1. Further settings (--set) are for both, except `select.refresh`. The first command of a seed
-that was interrupted continues it. OUT/refresh.csv has a line for every epoch, OUT/refresh.md the
+with 1. Further settings (--set) are for both, except `select.refresh`. The same command continues
+after an interruption. OUT/refresh.csv has a line for every epoch, OUT/refresh.md the
 scores of every seed on the test images, and OUT/refresh.png the validation scores against time.
 """
 
@@ -36,7 +36,7 @@ class Run:
 
     Attributes:
         test: test scores by task.
-        minutes: since the start of the training, by epoch.
+        minutes: since the beginning of the first epoch, by epoch.
         validation: mean validation score of the tasks, by epoch; nan without validation images.
         scored: share of the patches that were scored, by epoch.
         recall: recall of the audit, by epoch; nan in epochs without one.
@@ -97,7 +97,7 @@ def read(folder: Path, arm: str, seed: int) -> Run:
     return Run(
         arm,
         seed,
-        {task: found["score"] for task, found in test.items()},
+        {task: math.nan if (s := found["score"]) is None else s for task, found in test.items()},
         minutes,
         [statistics.fmean(scores) for scores in zip(*map(column, tasks), strict=True)],
         [1.0 if math.isnan(share) else share for share in column("scored")],

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -116,7 +119,7 @@ def test_an_interrupted_start_goes_on(
     undisturbed, _ = begin(config, tmp_path / "undisturbed")
     ordinary, calls = feature_start._embeddings, []
 
-    def counted(*arguments: Any) -> Tensor:
+    def counted(*arguments: Any) -> Any:
         calls.append(1)
         if len(calls) == 6:
             raise PowerCutError
@@ -138,7 +141,7 @@ def test_embeddings_of_other_settings_are_not_used(
         patch.setattr(feature_start, "_learn", stop)
         with pytest.raises(PowerCutError):
             begin(config, folder)
-    assert len(list(folder.glob("embeddings-*/*.npy"))) == 24
+    assert len(list(folder.glob("embeddings-*/*.npz"))) == 24
     other = config.model_copy(update={"patches": config.patches.model_copy(update={"size": 8})})
     net, _ = begin(other, folder)
     undisturbed, _ = begin(other, tmp_path / "undisturbed")
@@ -148,6 +151,72 @@ def test_embeddings_of_other_settings_are_not_used(
 
 def stop(*_: object) -> None:
     raise PowerCutError
+
+
+def test_embeddings_of_other_files_are_not_used(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run" / "checkpoints"
+    with monkeypatch.context() as patch:
+        patch.setattr(feature_start, "_learn", stop)
+        with pytest.raises(PowerCutError):
+            train(config, tmp_path / "run", console=CONSOLE)
+    (before,) = folder.glob("embeddings-*")
+    os.utime(tmp_path / "3.png", (1, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(feature_start, "_learn", stop)
+        with pytest.raises(PowerCutError):
+            train(config, tmp_path / "run", resume=True, console=CONSOLE)
+    (after,) = folder.glob("embeddings-*")
+    assert after != before
+
+
+def test_blank_patches_are_left_out(tmp_path: Path) -> None:
+    table = photographs(tmp_path, count=30)
+    add_column(table, "split", ["train"] * 24 + ["validation"] * 2 + ["test"] * 4)
+    for number in range(24):
+        pixels = np.zeros((32, 32, 3), dtype=np.uint8)
+        if number:  # the first one is blank as a whole
+            pixels[:16, 16:] = 100 * (number % 2) + np.arange(16, dtype=np.uint8)[None, :, None]
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+    config = with_start(tmp_path, table, "features")
+    select = config.select.model_copy(update={"skip_blank": True})
+    config = config.model_copy(update={"select": select})
+    net = build_model(config)
+    assert isinstance(net, SelectingNet)
+    data, progress = build_data(config).train, progress_bar(None)
+    store = ScoreStore(tmp_path / "scores", images=len(data), channels=net.channels)
+    folder = tmp_path / "embeddings"
+    found = begin_with_features(net, config, data, folder=folder, progress=progress, store=store)
+    assert found.begun
+    assert store.begin(2)
+    scores = store.get(3)
+    assert scores is not None
+    assert scores.logits.isfinite().all(dim=1).tolist() == [False, True, False, False]
+
+
+def test_a_constant_answer_learns_nothing(config: Config) -> None:
+    """Also if the last batch of the images held out is smaller than the others."""
+    for labels in ([0, 0, 1, 1, 0], [0, 0, 0, 0, 1]):
+        truth = [{"grade": torch.tensor(label)} for label in labels]
+        rates = torch.bincount(torch.tensor(labels)).float() / len(labels)
+
+        def answers(net: Any, bags: Any, rates: Tensor = rates) -> Any:
+            stacked = {"grade": torch.stack([bag["grade"] for bag in bags])}
+            logits = {"grade": rates.log().expand(len(bags), -1)}
+            return SimpleNamespace(logits=logits), stacked
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(feature_start, "_answers", answers)
+            net: Any = build_model(config)
+            share = feature_start._share(net, config, truth, None)  # type: ignore[arg-type]
+        assert share == pytest.approx(1.0, abs=1e-5)
+
+
+def test_images_of_one_label_do_not_tell() -> None:
+    found = FeatureStart(30, 0, math.inf)
+    assert not found.begun
+    assert "those held out all have the same label, so classifiers of single patches" in str(found)
 
 
 def cached(config: Config) -> Config:
@@ -198,11 +267,11 @@ def test_of_a_large_image_a_random_part_is_embedded(
     seen: list[list[int]] = []
 
     def watched(net: SelectingNet, bags: Any) -> Any:
-        seen.extend(bag.indices.tolist() for bag in bags)
+        seen.extend(bag.sampled.tolist() for bag in bags)
         return ordinary(net, bags)
 
     monkeypatch.setattr(feature_start, "_answers", watched)
-    monkeypatch.setattr(feature_start, "_PATCHES", 3)
+    monkeypatch.setattr(feature_start, "PATCHES", 3)
     begin(config, tmp_path / "checkpoints")
     assert all(len(indices) == 3 and indices == sorted(indices) for indices in seen)
     assert len({tuple(indices) for indices in seen}) > 3  # not the same part of every image
@@ -237,6 +306,17 @@ class TestTraining:
         interrupt(monkeypatch, lambda: train(config, run, console=CONSOLE), step=step)
         resumed = train(config, run, resume=True, console=CONSOLE).net
         assert torch.equal(weights(resumed), weights(whole))
+
+    def test_few_images_are_not_embedded(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        table = photographs(tmp_path, count=12)
+        add_column(table, "split", ["train"] * 8 + ["validation"] * 2 + ["test"] * 2)
+        config = with_start(tmp_path, table, "features", epochs=1)
+        monkeypatch.setattr(feature_start, "_embeddings", stop)
+        said = io.StringIO()
+        train(config, tmp_path / "run", console=Console(file=said, width=200))
+        assert "needs at least 10 training images, and there are 8" in said.getvalue()
 
     def test_patches_lead_where_nothing_was_learnt(
         self, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -286,6 +366,9 @@ def test_statistics_of_norms_are_frozen_by_default(config: Config) -> None:
     assert frozen("features", given=False) is False
     assert frozen("patches") is False
     assert frozen("patches", given=True) is True
+    norm = config.encoder.model_copy(update={"norm": True, "freeze_norm": None})
+    some = config.model_copy(update={"encoder": norm})
+    assert resolve(some, build_data(some)).encoder.freeze_norm is False  # it has yet to learn
 
 
 @pytest.mark.parametrize("method", ["topmil", "ips"])

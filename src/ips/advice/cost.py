@@ -21,7 +21,7 @@ from ips.nn.embedding import blank
 from ips.patches import MemoryPatches, PatchSource
 from ips.training.audit import scored_again
 from ips.training.data import Data, open_source
-from ips.training.feature_start import EMBEDDED
+from ips.training.feature_start import EMBEDDED, PATCHES
 from ips.training.model import build_model, resolve
 
 _SAMPLE = 128  # patches of the measurement
@@ -58,7 +58,7 @@ class Cost:
 
     def start_seconds(self, *, train: int, patches: float) -> float:
         """Time before the first epoch, with so many images."""
-        look = self.open + patches * (self.read + self.score)
+        look = self.open + min(patches, PATCHES) * (self.read + self.score)
         return min(train, EMBEDDED) * look if self.embeds else 0.0
 
     def epoch_seconds(

@@ -43,6 +43,7 @@ _PUBLISHED = ["train.start=attention", "train.restarts=0"]
 _PUBLISHED_STEPS: dict[tuple[str, Scale], list[str]] = {
     ("traffic-signs", "laptop"): ["train.lr=0.003", "train.clip=null"],
     ("patch-size", "laptop"): ["train.lr=0.003", "train.clip=null"],
+    ("gtsdb", "laptop"): ["select.refresh=1"],
 }
 _LED = ["train.start=patches", "train.restarts=2"]
 # Where the encoder of ips is pretrained.

@@ -87,10 +87,13 @@ def open_patches(
             channels=channels,
         )
 
-    powers = magnification if isinstance(magnification, Sequence) else [magnification]
-    scales = scale if isinstance(scale, Sequence) else [scale]
+    powers, scales = _listed(magnification), _listed(scale)
     sources = [at(*resolution) for resolution in product(powers, scales)]
     if len(sources) == 1:
         return sources[0]
     several = [value for value in (*powers, *scales) if value is not None]
     return JoinedPatches(sources, name=image.name, magnifications=several)
+
+
+def _listed(value: float | Sequence[float] | None) -> list[float | None]:
+    return [value] if value is None or isinstance(value, int | float) else list(value)

@@ -181,7 +181,7 @@ class AuditedSelection(nn.Module, ABC):
             replace(
                 known,
                 logits=torch.where(scored.unsqueeze(1), logits, known.logits),
-                epochs=torch.where(scored, self.epoch + 1, known.epochs),
+                epochs=torch.where(scored, self.epoch + 2, known.epochs),
                 kept=torch.zeros(N, dtype=torch.bool).index_fill(0, kept, True),
             ),
         )

@@ -66,7 +66,7 @@ def with_defaults(config: Config, data: Data) -> Config:
     train = _train(config, data)
     freeze_norm = config.encoder.freeze_norm
     if freeze_norm is None:  # attention that learnt without the statistics of a batch needs none
-        freeze_norm = train.start == "features"
+        freeze_norm = train.start == "features" and not config.encoder.norm
     encoder = config.encoder.model_copy(update={"freeze_norm": freeze_norm})
     return config.model_copy(
         update={"encoder": encoder, "augment": _augment(config, source), "train": train}

@@ -28,11 +28,11 @@ from torch import Tensor
 from ips.config import Config
 from ips.data.seeded import seeded_generator
 from ips.files import atomic_write
-from ips.models import Output, SelectingNet
+from ips.models import Output, ScoreTable, SelectingNet
+from ips.models.scoring import unscored_blocks
 from ips.nn import evaluating
-from ips.nn.embedding import EmbeddingPass, SelectionEncoder, micro_batch
+from ips.nn.embedding import EmbeddingPass, SelectionEncoder
 from ips.patches import PatchSource, pad
-from ips.patches.batching import prefetch
 from ips.progress import advance
 from ips.selection import Selection
 from ips.tasks import build_tasks
@@ -42,11 +42,14 @@ from ips.training.score_store import Scores, ScoreStore
 from ips.training.start import STALLED
 from ips.training.tally import Tally
 
+FEWEST = 10
+"""Fewest training images from which attention can learn, and be tested, before the training."""
 EMBEDDED = 1_000
 """Most images that are embedded."""
+PATCHES = 16_384
+"""Most patches of an image that are embedded; of a larger one, a random part is."""
 
-_BYTES = 2**31  # most of all embeddings; of larger images, a random part of the patches
-_PATCHES = 16_384  # most of an image
+_BYTES = 2**31  # most of all embeddings, with the same effect
 _BATCH = 4  # images of a step: many small steps
 _HELD_OUT = 5  # one image of so many
 _PASSES = 20
@@ -80,6 +83,11 @@ class FeatureStart:
             f"attention learnt from the embeddings of {self.images} images: the loss of images "
             f"held out is {self.share:.2f} times that of a constant answer"
         )
+        if math.isinf(self.share):
+            found = (
+                f"attention cannot learn from the embeddings of {self.images} images: those held "
+                "out all have the same label"
+            )
         return found if self.begun else f"{found}, so classifiers of single patches lead the start"
 
 
@@ -92,6 +100,7 @@ def begin_with_features(
     progress: Progress,
     weights: Mapping[str, Tensor] | None = None,
     store: ScoreStore | None = None,
+    state: str = "",
 ) -> FeatureStart:
     """Let attention and heads learn from embeddings; leave them as they were if they don't.
 
@@ -102,10 +111,11 @@ def begin_with_features(
             those that are there are used.
         weights: weights of the classes in the loss by task.
         store: for the scores of the embedded patches; None if no epoch needs earlier scores.
+        state: changes with the files of images and weights; embeddings of another are not used.
     """
     seed = config.train.seed
     numbers = seeded_generator(seed, len(data)).permutation(len(data))[:EMBEDDED].tolist()
-    settings = config.model_dump_json().encode()
+    settings = f"{config.model_dump_json()}\n{state}".encode()
     own = folder / f"embeddings-{hashlib.sha256(settings).hexdigest()[:12]}"
     _remove(folder, but=own)
     own.mkdir(parents=True, exist_ok=True)
@@ -139,18 +149,21 @@ class _Bag:
     """The stored embeddings of an image.
 
     Attributes:
-        path: file with ``(n, D)`` in half precision.
-        indices: ``(n,)`` indices of these patches in the image.
+        path: file with the indices ``(n,)`` of the patches that are not blank, and their
+            embeddings ``(n, D)`` in half precision.
+        sampled: indices of the patches that were read.
         numbers: ``(N,)`` numbers of all patches of the image, see `PatchSource.numbers`.
     """
 
     path: Path
-    indices: Tensor
+    sampled: Tensor
     numbers: Tensor
     labels: Labels
 
-    def read(self) -> Tensor:
-        return torch.from_numpy(np.load(self.path, allow_pickle=False).astype(np.float32))
+    def read(self) -> tuple[Tensor, Tensor]:
+        """Indices ``(n,)`` and embeddings ``(n, D)``."""
+        with np.load(self.path, allow_pickle=False) as file:
+            return torch.from_numpy(file["indices"]), torch.from_numpy(file["x"]).float()
 
 
 def _embedded(
@@ -166,23 +179,35 @@ def _embedded(
     source, labels = data[number]
     dim = next(net.heads[0].parameters()).shape[1]  # of the first linear layer
     order = seeded_generator(number, len(source)).permutation(len(source))
-    count = max(min(most // (2 * dim), _PATCHES), 1)
-    indices = torch.from_numpy(order[:count]).sort().values
-    path = folder / f"{number}.npy"
+    count = max(min(most // (2 * dim), PATCHES), 1)
+    sampled = torch.from_numpy(order[:count]).sort().values
+    path = folder / f"{number}.npz"
     if not path.is_file():
-        rows = _embeddings(net, embed, source, indices).clamp(-_LARGEST, _LARGEST)  # (N, D)
+        indices, x = _embeddings(net, embed, source, sampled)
         with atomic_write(path) as file:
-            np.save(file, rows.half().numpy())
+            np.savez(file, indices=indices.numpy(), x=x.clamp(-_LARGEST, _LARGEST).half().numpy())
     source.close()
-    return _Bag(path, indices, torch.from_numpy(source.numbers), labels)
+    return _Bag(path, sampled, torch.from_numpy(source.numbers), labels)
 
 
 def _embeddings(
-    net: SelectingNet, embed: EmbeddingPass, source: PatchSource, indices: Tensor
-) -> Tensor:
-    size = micro_batch(source.shape, net.device)
-    parts = prefetch(source, indices, size=size, device=net.device)
-    return torch.cat([embed(patches).cpu() for _, patches in parts])
+    net: SelectingNet, embed: EmbeddingPass, source: PatchSource, sampled: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Indices ``(n,)`` of those patches that selection does not skip, and embeddings ``(n, D)``."""
+    table = ScoreTable(torch.zeros(len(source), 1))
+    table.skip(torch.ones(len(source)).index_fill(0, sampled, 0).nonzero().squeeze(1))
+    groups = unscored_blocks([source], [table], net.device, skip_blank=net.skip_blank)
+    blocks = [
+        (block.indices, embed(block.patches).cpu())
+        for group in groups
+        for block in group
+        if len(block.indices)
+    ]
+    if not blocks:  # only blank patches: one of them stands for all
+        first = sampled[:1]
+        blocks = [(first, embed(source.read(first).to(net.device)).cpu())]
+    indices, rows = zip(*blocks, strict=True)
+    return torch.cat(indices), torch.cat(rows)
 
 
 def _learn(
@@ -229,18 +254,21 @@ def _store_scores(net: SelectingNet, bags: Mapping[int, _Bag], store: ScoreStore
     with evaluating(net):
         score = net.scorer()
         for number, bag in bags.items():
-            x = net.add_position(bag.read().to(net.device), bag.indices.to(net.device))  # (n, D)
+            indices, x = bag.read()
+            x = net.add_position(x.to(net.device), indices.to(net.device))  # (n, D)
             scores = Scores.unknown(bag.numbers, net.channels)
-            scores.logits[bag.indices] = score(x).float().cpu()  # (n, S)
-            scores.epochs[bag.indices] = 1
+            scores.logits[bag.sampled] = -torch.inf  # blank ones
+            scores.logits[indices] = score(x).float().cpu()  # (n, S)
+            scores.epochs[bag.sampled] = 1
             store.put(number, scores)
     store.finish()
 
 
 def _answers(net: SelectingNet, bags: Sequence[_Bag]) -> tuple[Output, Labels]:
     """The answers from all stored patches of B images, and their labels."""
-    x, mask = pad([bag.read().to(net.device) for bag in bags])  # (B, N, D), (B, N)
-    indices, _ = pad([bag.indices.to(net.device) for bag in bags])  # (B, N)
+    rows = [bag.read() for bag in bags]
+    x, mask = pad([found.to(net.device) for _, found in rows])  # (B, N, D), (B, N)
+    indices, _ = pad([found.to(net.device) for found, _ in rows])  # (B, N)
     labels = {name: torch.stack([bag.labels[name] for bag in bags]) for name in bags[0].labels}
     labels = {name: values.to(net.device) for name, values in labels.items()}
     return net.aggregate(x, Selection(indices, mask, mask.to(x))), labels
@@ -258,8 +286,9 @@ def _share(
             shares = task_shares(tasks, labels)
             if shares.any():
                 loss = mean_loss(tasks, output.logits, labels, **options)
-                tally.task_losses.append(loss.unsqueeze(0))
-                tally.shares.append(shares)
+                count = len(bags[first : first + _BATCH])  # the last may be smaller
+                tally.task_losses += [loss.unsqueeze(0)] * count
+                tally.shares += [shares] * count
             tally.add_labels(labels)
     if not tally.shares:  # no label is known
         return math.inf

@@ -35,7 +35,7 @@ from ips.training.checks import check_files, missing_classes, missing_labels
 from ips.training.data import Data, build_data
 from ips.training.defaults import changes
 from ips.training.event_log import EventLog
-from ips.training.feature_start import begin_with_features
+from ips.training.feature_start import FEWEST, begin_with_features
 from ips.training.folder import ModelEpoch, RunFolder, TrainedModel, load_model, save_model
 from ips.training.leaks import leaks
 from ips.training.loggers import open_loggers
@@ -174,13 +174,34 @@ def _begin(
             "patches lead the start",
         )
         return False
+    if len(data.train) < FEWEST:
+        _say(
+            progress,
+            f"train.start=features needs at least {FEWEST} training images, and there are "
+            f"{len(data.train)}: classifiers of single patches lead the start",
+        )
+        return False
     assert isinstance(net, SelectingNet)
     net.to(pick_device())
-    places: dict[str, Any] = {"folder": folder.checkpoint.parent, "progress": progress}
+    options: dict[str, Any] = {
+        "folder": folder.checkpoint.parent,
+        "progress": progress,
+        "weights": weights,
+        "store": store,
+        "state": _state(config, data),
+    }
     with nullcontext() if progress.live.is_started else progress:
-        found = begin_with_features(net, config, data.train, **places, weights=weights, store=store)
+        found = begin_with_features(net, config, data.train, **options)
     _say(progress, str(found))
     return found.begun
+
+
+def _state(config: Config, data: Data) -> str:
+    """What changes with the files of images and weights."""
+    files = [*data.files, *([config.encoder.weights] if config.encoder.weights else [])]
+    stats = [path.stat() if path.is_file() else None for path in files]
+    states = [(stat.st_size, stat.st_mtime_ns) if stat else None for stat in stats]
+    return "\n".join(map(str, [*data.table, *zip(files, states, strict=True)]))
 
 
 def check_processes(config: Config) -> Processes:

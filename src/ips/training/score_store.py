@@ -31,7 +31,7 @@ class Scores:
     Attributes:
         numbers: ``(N,)`` ascending numbers of the patches in the grid, see `PatchSource.numbers`.
         logits: ``(N, S)`` when they were last scored; nan if never, -inf for a blank patch.
-        epochs: ``(N,)`` the epoch of that, counted from 1; 0 if never.
+        epochs: ``(N,)`` the epoch of that, counted from 2; 1 before the training, 0 if never.
         kept: ``(N,)``, True for patches that were selected when the image was last seen.
     """
 
