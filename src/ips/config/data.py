@@ -167,7 +167,8 @@ class PatchesConfig(Section):
     )
     sample: int | None = key(
         None,
-        "Maximum number of patches per image and magnification, sampled once; null for all",
+        "Maximum number of patches per image and magnification or scale, sampled once; null for "
+        "all",
         ge=1,
     )
     slide_mpp: float | None = key(
