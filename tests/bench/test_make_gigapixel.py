@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -11,18 +9,12 @@ import pytest
 
 import ips
 from ips.patches import ImagePatches
+from tests.bench.scripts import load_script
 
 
 @pytest.fixture
 def script() -> ModuleType:
-    path = Path(__file__).parents[2] / "benchmarks" / "make_gigapixel.py"
-    spec = importlib.util.spec_from_file_location("make_gigapixel", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look up their module
-    spec.loader.exec_module(module)
-    return module
+    return load_script("make_gigapixel")
 
 
 def test_the_slide_has_levels_and_tissue(script: ModuleType, tmp_path: Path) -> None:

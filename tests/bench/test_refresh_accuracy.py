@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from PIL import Image
 
+from tests.bench.scripts import load_script
+
 
 @pytest.fixture
 def script() -> ModuleType:
-    path = Path(__file__).parents[2] / "benchmarks" / "refresh_accuracy.py"
-    spec = importlib.util.spec_from_file_location("refresh_accuracy", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look up their module
-    spec.loader.exec_module(module)
-    return module
+    return load_script("refresh_accuracy")
 
 
 def write_run(folder: Path, *, score: float, scored: str, seconds: float) -> None:
