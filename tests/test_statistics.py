@@ -23,6 +23,7 @@ from ips.statistics import (
     f1_score,
     label_accuracy,
     macro_f1,
+    ratio,
     wilson,
 )
 
@@ -47,6 +48,24 @@ def width_in_odds(low: float, high: float) -> float:
 
 def column(*values: float) -> Floats:
     return np.array(values, dtype=np.float64)[:, None]
+
+
+class TestRatio:
+    def test_its_interval_covers_the_ratio_of_sums(self) -> None:
+        rng = np.random.default_rng(0)
+        share = rng.random((2000, 60))
+        wholes = rng.random((2000, 60)) ** 2
+        parts = wholes * (1 - share * wholes)  # large wholes lose more, so that weights matter
+        true = float(parts.sum() / wholes.sum())
+        found = [ratio(*pair) for pair in zip(parts, wholes, strict=True)]
+        assert np.mean([i.low <= true <= i.high for i in found]) == pytest.approx(0.95, abs=0.02)
+        assert abs(np.mean([i.value for i in found]) - true) < 0.002
+
+    def test_images_without_attention_say_nothing(self) -> None:
+        assert not ratio(np.zeros(3), np.zeros(3)).defined
+        assert not ratio(np.zeros(0), np.zeros(0)).defined
+        alone = ratio(np.array([0.9, 0.0]), np.array([0.9, 0.0]))
+        assert alone == wilson(1, 1)  # as uncertain as one image
 
 
 class TestWilson:

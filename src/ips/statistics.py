@@ -62,11 +62,25 @@ def label_accuracy(correct: Bools) -> Interval:
 
 def mean(shares: Floats) -> Interval:
     """The mean of ``(n,)`` values between 0 and 1; undefined without any."""
-    n = len(shares)
-    if not n:
+    return ratio(shares, np.ones(len(shares)))
+
+
+def ratio(parts: Floats, wholes: Floats) -> Interval:
+    """The sum of ``(n,)`` parts, divided by that of their wholes, with the variance between images.
+
+    Undefined if all wholes are 0.
+
+    >>> interval = ratio(np.array([0.9, 0.01]), np.array([0.9, 0.1]))  # an image that hardly counts
+    >>> round(interval.value, 2)
+    0.91
+    """
+    n, total = len(wholes), float(wholes.sum())
+    if not total:
         return Interval(nan, nan, nan)
-    variance = float(shares.var(ddof=1)) / n if n > 1 else 0.0
-    return interval(float(shares.mean()), variance, n)
+    value = float(parts.sum()) / total
+    spread = float(np.square(parts - value * wholes).sum()) / (n - 1) if n > 1 else 0.0
+    count = total**2 / float(np.square(wholes).sum())  # images of equal weight that say as much
+    return interval(value, spread * n / total**2, count)
 
 
 def auc(scores: Floats, labels: Bools) -> Interval:

@@ -11,7 +11,7 @@ import pytest
 
 from ips.errors import ConfigError
 from ips.explain.export import output_stems, write_patches
-from ips.models import Screened
+from ips.models import MeanRecall, Screened
 from ips.patches import open_patches
 from ips.statistics import Interval
 from tests.explain.explained import explained
@@ -35,7 +35,8 @@ def test_the_table_says_which_patches_a_screen_left_out(tmp_path: Path) -> None:
     source = open_patches(np.zeros((30, 40, 3), np.uint8), patch_size=10)
     scored = np.arange(len(source)) % 3 > 0
     explanation = explained(source)
-    for screened in (None, Screened(scored, Interval(0.97, 0.95, 0.98))):
+    recall = MeanRecall(Interval(0.8, 0.7, 0.9), Interval(0.97, 0.95, 0.98))
+    for screened in (None, Screened(scored, recall)):
         write_patches(tmp_path / "a.csv", replace(explanation, screened=screened))
         with (tmp_path / "a.csv").open(newline="") as file:
             found = [row.get("scored") for row in csv.DictReader(file)]

@@ -31,7 +31,8 @@ def bright(values: Tensor) -> MemoryPatches:
 def screen_of(share: float) -> Brightness:
     screen = Brightness(1, 1)
     screen.share.fill_(share)
-    screen.recall.copy_(torch.tensor([0.97, 0.95, 0.98]))
+    screen.recall.copy_(torch.tensor([[0.8, 0.7, 0.9], [0.97, 0.95, 0.98]]))
+    screen.floor.fill_(0.95)
     return screen
 
 
@@ -53,16 +54,18 @@ def test_the_most_promising_and_some_random_patches_are_left_to_score() -> None:
     assert len(few.missing()) == 10
 
 
-def test_a_random_patch_among_the_best_has_all_patches_scored() -> None:
+@pytest.mark.parametrize(("chance", "doubtful"), [(6.0, True), (4.0, False)])
+def test_a_random_patch_with_much_attention_is_doubtful(chance: float, doubtful: bool) -> None:
+    """The random patch stands for three, of which two are better than the best of the others."""
     table = ScoreTable(torch.zeros(6, 1))
     listed = torch.tensor([True, True, True, True, False, False])
     table.leave_out(~listed, spare=torch.tensor([False] * 3 + [True] + [False] * 2))
-    table.put(table.missing(), torch.zeros(4, 1))
-    assert not table.doubtful(torch.tensor([0, 2]))
-    assert table.doubtful(torch.tensor([0, 3]))
+    table.put(table.missing(), torch.tensor([[5.0], [0.0], [-1.0], [chance]]))
+    screen = screen_of(0.5)
+    assert screen.is_doubtful(table, torch.tensor([0, 3])) == doubtful
     table.complete()
     assert table.missing().tolist() == [4, 5]
-    assert not table.doubtful(torch.tensor([0, 3]))
+    assert not screen.is_doubtful(table, torch.tensor([0, 3]))
 
 
 class Mean(torch.nn.Module):
@@ -91,7 +94,9 @@ def test_a_prediction_is_that_of_full_scoring_if_the_screen_is_right_or_noticed(
     if sign > 0:
         assert found is not None
         assert int(found.scored.sum()) < N / 10
-        assert str(found).startswith("screened, recall 0.97 (0.95 to 0.98): ")
+        assert str(found).startswith(
+            "screened, recall 0.97 (0.95 to 0.98) of the attention, 0.80 (0.70 to 0.90) of the "
+        )
         assert table.listed is not None
         assert torch.equal(table.logits[table.listed], full.logits[table.listed])
     else:  # a random patch was better than all of the shortlist
@@ -99,20 +104,35 @@ def test_a_prediction_is_that_of_full_scoring_if_the_screen_is_right_or_noticed(
         assert torch.equal(table.logits, full.logits)
 
 
+def seen(kept: list[int], *, height: float = 20.0) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Images of 1,000 patches whose first is the most promising, and those that stand out."""
+    estimate = torch.arange(1000.0, 0.0, -1).log().unsqueeze(1)
+    logits = torch.zeros(1000, 1)
+    logits[kept] = height
+    return [(estimate, logits, torch.tensor(kept))] * 10
+
+
 def test_calibration_takes_the_least_share_that_finds_enough() -> None:
-    estimate = torch.arange(1000.0).flip(0).log().unsqueeze(1)  # patch 0 is the most promising
-    right = [(estimate, torch.tensor([0, 5, 11]))] * 10
     screen = Screen(1, 1)
-    assert screen.calibrate(right, keep=KEEP, floor=0.95).value == 1
+    found = screen.calibrate(seen([0, 5, 11]), keep=KEEP, floor=0.95)
+    assert (found.patches.value, found.attention.value) == (1, 1)
     assert float(screen.share) == pytest.approx(0.01)  # and at least 4 M
-    later = [(estimate, torch.tensor([0, 5, 150]))] * 10
-    assert screen.calibrate(later, keep=KEEP, floor=0.95).value == 1
+    assert screen.calibrate(seen([0, 5, 150]), keep=KEEP, floor=0.95).attention.value == 1
     assert float(screen.share) == pytest.approx(0.2)
-    assert screen.calibrate(later, keep=KEEP, floor=0.6).value == pytest.approx(2 / 3)
+    found = screen.calibrate(seen([0, 5, 150]), keep=KEEP, floor=0.6)
+    assert found.attention.value == pytest.approx(2 / 3)
     assert float(screen.share) == pytest.approx(0.01)
-    blind = [(estimate, torch.tensor([998, 999, 997]))] * 10
-    assert screen.calibrate(blind, keep=KEEP, floor=0.95).value == 1
+    assert screen.calibrate(seen([998, 999, 997]), keep=KEEP, floor=0.95).attention.value == 1
     assert float(screen.share) == 1  # all patches are scored
+
+
+def test_patches_that_do_not_stand_out_need_not_be_found() -> None:
+    screen = Screen(1, 1)
+    images = seen([0, 5, 11]) + seen([998, 999, 997], height=0.01)
+    found = screen.calibrate(images, keep=KEEP, floor=0.95)
+    assert found.patches.value == 0.5
+    assert found.attention.value > 0.99
+    assert float(screen.share) == pytest.approx(0.01)
 
 
 def test_a_screen_learns_from_the_scores_of_a_pass() -> None:

@@ -54,13 +54,16 @@ def test_the_report_says_how_many_patches_were_scored() -> None:
         "epoch": np.arange(1.0, 5.0),
         "seconds": np.ones(4),
         "scored": np.array([1, 0.2, 0.3, 1.0]),
-        "recall": np.array([np.nan, 0.9, 0.97, 0.99]),
-        "recall_low": np.array([np.nan, 0.8, 0.95, 0.98]),
-        "recall_high": np.array([np.nan, 0.95, 0.98, 1.0]),
+        "recall": np.array([np.nan, 0.6, 0.7, 0.8]),
+        "recall_low": np.array([np.nan, 0.5, 0.65, 0.7]),
+        "recall_high": np.array([np.nan, 0.7, 0.75, 0.9]),
+        "recall_attention": np.array([np.nan, 0.9, 0.97, 0.99]),
+        "recall_attention_low": np.array([np.nan, 0.8, 0.95, 0.98]),
+        "recall_attention_high": np.array([np.nan, 0.95, 0.98, 1.0]),
     }
     assert costs(log, images=1)["scored patches"] == (
-        "25% in 2 of 4 epochs, all in the others; recall of the selected patches "
-        "0.97 (0.95 to 0.98) in epoch 3"
+        "25% in 2 of 4 epochs, all in the others; recall 0.97 (0.95 to 0.98) of the attention to "
+        "the selected patches, 0.70 (0.65 to 0.75) of the patches, in epoch 3"
     )
     log["scored"][:] = 1
     assert costs(log, images=1)["scored patches"] == "all in every epoch"

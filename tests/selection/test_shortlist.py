@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ips.selection import exact, recall, scores, shortlist
+from ips.selection import estimated_recall, exact, recall, scores, shortlist
 
 
 def naive(
@@ -42,20 +42,53 @@ def test_a_shortlist_has_the_best_the_unknown_and_some_others(
     assert set(found.nonzero()[:, 0].tolist()) == naive(estimate, size, always, others)
 
 
-def test_recall_counts_patches_and_their_attention() -> None:
+def test_recall_compares_patches_and_their_attention() -> None:
     logits = torch.tensor([[0.0], [2.0], [1.0], [3.0], [-torch.inf]])
     kept = exact(logits, keep=2, mask=logits[:, 0] > -torch.inf).indices
     assert kept.tolist() == [3, 1]
     a = torch.tensor([0.0, 2.0, 1.0, 3.0]).double().softmax(dim=0)
-    found = recall(logits, kept, torch.tensor([True, False, False, True, False]))
+    found = recall(logits, kept, torch.tensor([True, False, True, True, False]))
     assert found.patches == 0.5
-    assert found.attention == pytest.approx(float(a[3] / (a[3] + a[1])))
+    assert found.attention == pytest.approx(float(a[3] + a[2]))  # 2 is selected instead of 1
+    assert found.best == pytest.approx(float(a[3] + a[1]))
     everything = recall(logits, kept, torch.ones(5, dtype=torch.bool))
-    assert (everything.patches, everything.attention) == (1, 1)
+    assert everything.patches == 1
+    assert everything.attention == everything.best
 
 
 def test_the_recall_of_an_image_of_blank_patches_is_defined() -> None:
     blank = torch.full((4, 2), -torch.inf)
     found = recall(blank, torch.tensor([0, 1]), torch.tensor([True, False, False, False]))
-    assert (found.patches, found.attention) == (0.5, 0.5)
+    assert (found.patches, found.attention, found.best) == (0.5, 0, 0)
     assert scores(blank[None], torch.zeros(1, 4, dtype=torch.bool)).sum() == 0
+
+
+@given(st.integers(1, 3), st.floats(0, 3), st.integers(0, 10**6))
+def test_random_patches_tell_how_much_attention_is_missed(S: int, spread: float, seed: int) -> None:
+    """The estimate is that of a table in which every random patch occurs as often as it counts."""
+    rng = torch.Generator().manual_seed(seed)
+    N, M, each = 40, 4, 5
+    logits = spread * torch.randn(N, S, generator=rng, dtype=torch.float64)
+    order = torch.randperm(N, generator=rng)
+    listed, spare = torch.zeros(2, N, dtype=torch.bool)
+    spare[order[:5]] = True
+    listed[order[:20]] = True  # 15 of the best, and 5 for the 25 others
+    kept = scores(logits[None], listed[None])[0].topk(M).indices
+    copies = torch.cat([logits[listed & ~spare], logits[spare].repeat(each, 1)])
+    whole = scores(copies[None], torch.ones(1, len(copies), dtype=torch.bool))[0]
+    mine = (logits[kept].exp() / copies.exp().sum(dim=0)).mean(dim=1).sum()
+    expected = min(float(mine / whole.topk(M).values.sum()), 1)
+    assert estimated_recall(logits, kept, listed, spare) == pytest.approx(expected)
+
+
+def test_nothing_is_missed_if_no_random_patch_stands_out() -> None:
+    logits = torch.tensor([[6.0], [5.0], [-8.0], [0.0], [0.0]])
+    listed, spare = (
+        torch.tensor([True] * 3 + [False] * 2),
+        torch.tensor([False, False, True, False, False]),
+    )
+    assert estimated_recall(logits, torch.tensor([0, 1]), listed, spare) == 1
+    logits[2] = 9.0
+    assert estimated_recall(logits, torch.tensor([2, 0]), listed, spare) == pytest.approx(
+        0.52, abs=0.01
+    )

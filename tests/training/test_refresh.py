@@ -238,7 +238,10 @@ def test_below_the_floor_all_patches_are_scored_and_the_shortlist_grows(tmp_path
         full = [len(missing) for _, missing in net.asked].count(100)
         assert full == (4 if epoch == 1 else images)
     assert said[0] is None
-    words = "is below 0.95: the next epoch scores all patches, and the shortlist grows to"
+    words = (
+        "less than 0.95 of the attention, so the next epoch scores all patches, and the shortlist "
+        "grows to"
+    )
     assert [
         f"{words} {n} M" in str(sentence) for n, sentence in zip((7, 13), said[1:], strict=False)
     ] == [True] * 2
@@ -346,7 +349,7 @@ def test_a_screen_that_overlooks_patches_is_not_used_in_training(
     text = io.StringIO()
     config = short("select.screen=true")
     train(config, tmp_path, console=Console(file=text, width=300))
-    assert "is below 0.95: the next epoch scores all patches" in text.getvalue()
+    assert "less than 0.95 of the attention, so the next epoch scores all" in text.getvalue()
     assert [float(row["scored"]) for row in metrics(tmp_path)][:3] == [1, 1, 1]
 
 

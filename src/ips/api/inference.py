@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,8 +105,11 @@ class ImagePrediction:
         found = self.explanation.screened
         if found is None:
             return {}
-        recall = {"value": found.recall.value, "low": found.recall.low, "high": found.recall.high}
-        return {"screened": {"scored": int(found.scored.sum()), "recall": recall}}
+        recalls = {
+            "recall": asdict(found.recall.patches),
+            "recall_attention": asdict(found.recall.attention),
+        }
+        return {"screened": {"scored": int(found.scored.sum()), **recalls}}
 
 
 def predict(

@@ -341,10 +341,10 @@ def _print_predictions(predictions: list[dict[str, Any]]) -> None:
         if attention["nearly_uniform"]:
             print_message(f"{prediction['image']}: attention is nearly uniform")
         if (screened := prediction.get("screened")) is not None:
-            recall = "{value:.2f} ({low:.2f} to {high:.2f})".format(**screened["recall"])
+            recall = "{value:.2f} ({low:.2f} to {high:.2f})".format(**screened["recall_attention"])
             print_message(
-                f"{prediction['image']}: screened, recall {recall}: {screened['scored']:,} of "
-                f"{prediction['patches']:,} patches scored"
+                f"{prediction['image']}: screened, recall {recall} of the attention: "
+                f"{screened['scored']:,} of {prediction['patches']:,} patches scored"
             )
     places = ["patches", "top patch", "attention"]
     print_table(["image", *predictions[0]["tasks"], *places], rows)

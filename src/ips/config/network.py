@@ -106,8 +106,8 @@ class SelectConfig(Section):
     )
     recall: float = key(
         0.95,
-        "Least share of the patches selected by full scoring that the scored ones must contain; "
-        "below it, more are scored",
+        "Least share of the attention to the patches selected by full scoring that those selected "
+        "from a shortlist must have; below it, more are scored",
         gt=0,
         le=1,
     )

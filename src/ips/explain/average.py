@@ -74,7 +74,7 @@ def _screened(
         np.ones(e.patches, dtype=np.bool_) if e.screened is None else e.screened.scored
         for e in explanations
     ]
-    recall = min((screened.recall for screened in found), key=lambda recall: recall.value)
+    recall = min((screened.recall for screened in found), key=lambda recall: recall.attention.value)
     return Screened(combine(masks), recall)
 
 

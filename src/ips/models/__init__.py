@@ -6,7 +6,7 @@ from ips.models.exporting import ForwardStep
 from ips.models.net import LOADS, Load, Net
 from ips.models.outputs import Output, Prediction, Selected
 from ips.models.scoring import ScoreTable
-from ips.models.screen import Screen, Screened
+from ips.models.screen import MeanRecall, Screen, Screened
 from ips.models.selecting import IPSNet, SelectingNet
 from ips.models.topmil import TopMIL
 
@@ -17,6 +17,7 @@ __all__ = [
     "ForwardStep",
     "IPSNet",
     "Load",
+    "MeanRecall",
     "Net",
     "Output",
     "Prediction",

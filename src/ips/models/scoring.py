@@ -67,13 +67,6 @@ class ScoreTable:
                 indices, self.logits.new_full((len(indices), self.logits.shape[1]), -torch.inf)
             )
 
-    def doubtful(self, kept: Tensor) -> bool:
-        """Whether a patch that was listed by chance is among the selected ones ``(K,)``.
-
-        Then patches that were left out would probably be selected, too.
-        """
-        return self.spare is not None and bool(self.spare[kept.cpu()].any())
-
     def complete(self) -> None:
         """Have the patches scored that were left out, too."""
         if self.listed is not None:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ips.models.outputs import Selected
 from ips.models.scoring import ScoreTable
 from ips.patches import PatchSource, prefetch
-from ips.selection import scores, shortlist
+from ips.selection import Recall, estimated_recall, recall, shortlist
 
 if TYPE_CHECKING:  # it needs scipy, which a network in one's own code does without
     from ips.statistics import Interval
@@ -33,16 +33,40 @@ _OTHERS = 4  # times M patches that it learns from, beside the selected ones
 
 
 @dataclass(frozen=True)
+class MeanRecall:
+    """The recall of shortlists over several images; see `ips.selection.Recall`.
+
+    Attributes:
+        patches: share of the selected patches.
+        attention: share of their attention.
+    """
+
+    patches: Interval
+    attention: Interval
+
+    @classmethod
+    def of(cls, images: Sequence[Recall]) -> MeanRecall:
+        from ips.statistics import mean, ratio
+
+        rows = [(found.patches, found.attention, found.best) for found in images]
+        patches, attention, best = np.array(rows, dtype=np.float64).reshape(-1, 3).T
+        return cls(mean(patches), ratio(attention, best))
+
+    def __str__(self) -> str:
+        return f"recall {self.attention} of the attention, {self.patches} of the patches"
+
+
+@dataclass(frozen=True)
 class Screened:
     """Which patches of an image were scored by the full encoder, and what that may miss.
 
     Attributes:
         scored: ``(N,)``, True for patches that the full encoder has seen.
-        recall: share of the patches selected by full scoring that the shortlist has on average.
+        recall: that of the screen on other images.
     """
 
     scored: npt.NDArray[np.bool_]
-    recall: Interval
+    recall: MeanRecall
 
     def part(self, patches: slice) -> Screened:
         """The same for some of the patches."""
@@ -50,7 +74,7 @@ class Screened:
 
     def __str__(self) -> str:
         count = f"{int(self.scored.sum()):,} of {len(self.scored):,} patches scored"
-        return f"screened, recall {self.recall}: {count}"
+        return f"screened, {self.recall}: {count}"
 
 
 class Screen(nn.Module):
@@ -63,11 +87,13 @@ class Screen(nn.Module):
     Attributes:
         share: () share of the patches of an image to score; 1 until `calibrate`, or if no less will
             do, so that all are scored.
-        recall: (3,) recall with this share, and its interval.
+        recall: (2, 3) recall of patches and of attention with this share, and their intervals.
+        floor: () least recall of attention.
     """
 
     share: Tensor
     recall: Tensor
+    floor: Tensor
 
     def __init__(self, channels: int, outputs: int) -> None:
         super().__init__()
@@ -76,7 +102,8 @@ class Screen(nn.Module):
             layers += [nn.Conv2d(inputs, width, size, stride=2, padding=size // 2), nn.ReLU()]
         self.layers, self.head = nn.Sequential(*layers), nn.Linear(2 * 64, outputs)
         self.register_buffer("share", torch.ones(()))
-        self.register_buffer("recall", torch.zeros(3))
+        self.register_buffer("recall", torch.zeros(2, 3))
+        self.register_buffer("floor", torch.ones(()))
 
     def forward(self, patches: Tensor) -> Tensor:
         """Coarse patches ``(n, C, h, w)`` uint8 to logits ``(n, S)``."""
@@ -104,12 +131,24 @@ class Screen(nn.Module):
         spare[order[~best[order]][: math.ceil(_SPARE * (N - size))]] = True
         table.leave_out(~(best | spare), spare=spare)
 
+    def is_doubtful(self, table: ScoreTable, kept: Tensor) -> bool:
+        """Whether the random patches show that the shortlist misses too much attention.
+
+        Args:
+            kept: ``(K,)`` indices of the selected patches.
+        """
+        if table.listed is None or table.spare is None:
+            return False
+        logits = table.logits.float().cpu()
+        found = estimated_recall(logits, kept.cpu(), table.listed, table.spare)
+        return found < float(self.floor)
+
     @property
     def description(self) -> str:
         """An addition to the description of a selection; empty if all patches are scored."""
         if (share := _decimal(self.share)) >= 1:
             return ""
-        return f", screened in predictions ({share:.0%} scored, recall {self._recall()})"
+        return f", screened in predictions ({share:.0%} scored, {self._recall()})"
 
     def result(self, table: ScoreTable) -> Screened | None:
         """What to tell of a table; None if all its patches were scored."""
@@ -117,10 +156,10 @@ class Screen(nn.Module):
             return None
         return Screened(table.listed.numpy().copy(), self._recall())
 
-    def _recall(self) -> Interval:
+    def _recall(self) -> MeanRecall:
         from ips.statistics import Interval
 
-        return Interval(*map(_decimal, self.recall))
+        return MeanRecall(*(Interval(*map(_decimal, row)) for row in self.recall))
 
     def distil(self, sources: Sequence[PatchSource], chosen: Selected) -> Tensor:
         """The loss of the predicted logits of the selected and some other scored patches."""
@@ -143,24 +182,22 @@ class Screen(nn.Module):
         return torch.stack(losses).mean()
 
     def calibrate(
-        self, images: Sequence[tuple[Tensor, Tensor]], *, keep: int, floor: float
-    ) -> Interval:
-        """Take the least share of patches with a recall of at least ``floor``; return the recall.
+        self, images: Sequence[tuple[Tensor, Tensor, Tensor]], *, keep: int, floor: float
+    ) -> MeanRecall:
+        """Take the least share of patches whose recall of attention is at least ``floor``.
 
         Args:
-            images: predicted logits ``(N, S)`` of images, and the indices ``(K,)`` of the patches
-                that full scoring selects.
+            images: predicted and true logits ``(N, S)`` of images, and the indices ``(K,)`` of the
+                patches that full scoring selects.
             keep: M.
         """
-        from ips.statistics import Interval, mean
-
-        found = Interval(1.0, 1.0, 1.0)
+        self.floor.fill_(floor)
         for share in (*_SHARES, 1.0):
-            recalls = [_recall(estimate, kept, keep, share) for estimate, kept in images]
-            found = mean(np.array(recalls, dtype=np.float64))
+            found = MeanRecall.of([_recall(*image, keep=keep, share=share) for image in images])
+            rows = [(r.value, r.low, r.high) for r in (found.patches, found.attention)]
             self.share.fill_(share)
-            self.recall.copy_(torch.tensor([found.value, found.low, found.high]))
-            if found.value >= floor:
+            self.recall.copy_(torch.tensor(rows))
+            if found.attention.value >= floor:
                 break
         return found
 
@@ -177,7 +214,6 @@ def _size(patches: int, keep: int, share: float) -> int:
     return min(max(_BEST * keep, math.ceil(share * patches)), patches)
 
 
-def _recall(estimate: Tensor, kept: Tensor, keep: int, share: float) -> float:
-    a = scores(estimate.unsqueeze(0), torch.ones(1, len(estimate), dtype=torch.bool))[0]
-    best = a.topk(_size(len(a), keep, share)).indices
-    return float(torch.isin(kept, best).double().mean())
+def _recall(estimate: Tensor, logits: Tensor, kept: Tensor, *, keep: int, share: float) -> Recall:
+    size, none = _size(len(estimate), keep, share), torch.zeros(len(estimate), dtype=torch.bool)
+    return recall(logits, kept, shortlist(estimate, size=size, always=none))

@@ -303,7 +303,7 @@ class SelectingNet(Net):
             screen.leave_out(source, table, keep=keep)
         chosen = self.select(sources, load="lazy", seed=seed, embeddings=True, tables=tables)
         rows = zip(tables, chosen.selection.indices, chosen.selection.mask, strict=True)
-        doubtful = [table for table, indices, mask in rows if table.doubtful(indices[mask])]
+        doubtful = [t for t, indices, mask in rows if screen.is_doubtful(t, indices[mask])]
         for table in doubtful:
             table.complete()
         if doubtful:  # patches that are scored already are not scored again

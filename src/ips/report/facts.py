@@ -90,17 +90,19 @@ def costs(log: dict[str, Floats], *, images: int) -> dict[str, str]:
 
 def _scored(log: dict[str, Floats]) -> dict[str, str]:
     """How many patches were scored, and with which recall, if that were not always all."""
-    if not {"scored", "recall", "recall_low", "recall_high"} <= log.keys():
+    recalls = [f"recall{kind}{end}" for kind in ("_attention", "") for end in ("", "_low", "_high")]
+    if not {"scored", *recalls} <= log.keys():
         return {}
     partial = np.flatnonzero((log["scored"] < 1) & np.isfinite(log["recall"]))
     if not len(partial):
         return {"scored patches": "all in every epoch"}
     last = partial[-1]
-    found = Interval(*(float(log[name][last]) for name in ("recall", "recall_low", "recall_high")))
+    values = [float(log[name][last]) for name in recalls]
     return {
         "scored patches": f"{log['scored'][partial].mean():.0%} in {len(partial)} of "
-        f"{counted(len(log['scored']), 'epoch')}, all in the others; recall of the selected "
-        f"patches {found} in epoch {log['epoch'][last]:.0f}"
+        f"{counted(len(log['scored']), 'epoch')}, all in the others; recall "
+        f"{Interval(*values[:3])} of the attention to the selected patches, "
+        f"{Interval(*values[3:])} of the patches, in epoch {log['epoch'][last]:.0f}"
     }
 
 

@@ -10,13 +10,14 @@ Examples:
 
 from ips.selection.choose import MODES, Mode, Selection, exact, iterative, random, scores, shuffled
 from ips.selection.perturbed import perturbed_top_k
-from ips.selection.shortlist import Recall, recall, shortlist
+from ips.selection.shortlist import Recall, estimated_recall, recall, shortlist
 
 __all__ = [
     "MODES",
     "Mode",
     "Recall",
     "Selection",
+    "estimated_recall",
     "exact",
     "iterative",
     "perturbed_top_k",

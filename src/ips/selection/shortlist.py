@@ -1,4 +1,4 @@
-"""Which patches to score, given an estimate of their scores, and how many winners that misses.
+"""Which patches to score, given an estimate of their scores, and what the selection then misses.
 
 Letters: N patches of an image, M kept, S score channels.
 """
@@ -40,15 +40,21 @@ def shortlist(
 
 @dataclass(frozen=True)
 class Recall:
-    """What a shortlist contains of the M patches that are kept if all patches are scored.
+    """What a shortlist loses of the selection from the scores of all patches of an image.
+
+    Where nothing stands out, any M patches have about as little attention as the best, and which of
+    them are selected is chance: `patches` is low without a loss. So the recall of attention of
+    several images is the sum of `attention`, divided by that of `best`.
 
     Attributes:
-        patches: share of these patches.
-        attention: share of the attention to these patches.
+        patches: share of the M patches selected by full scoring that are on the shortlist.
+        attention: share of the image's attention that the M best patches of the shortlist have.
+        best: share of the image's attention that the M patches selected by full scoring have.
     """
 
     patches: float
     attention: float
+    best: float
 
 
 def recall(logits: Tensor, kept: Tensor, listed: Tensor) -> Recall:
@@ -59,9 +65,33 @@ def recall(logits: Tensor, kept: Tensor, listed: Tensor) -> Recall:
         kept: ``(M,)`` indices of the patches selected by these logits.
         listed: ``(N,)``, True for patches of the shortlist.
     """
-    found = listed[kept]  # (M,)
-    mask = (logits != -torch.inf).all(dim=1)
-    a = scores(logits.double().unsqueeze(0), mask.unsqueeze(0))[0][kept]  # (M,)
-    # Attention is 0 if all patches are blank.
-    attention = float(a[found].sum() / a.sum()) if a.sum() > 0 else float(found.double().mean())
-    return Recall(float(found.double().mean()), attention)
+    x = logits.double().unsqueeze(0)  # (1, N, S)
+    mask = (x != -torch.inf).all(dim=2)  # (1, N)
+    a = scores(x, mask)[0]  # (N,)
+    found = scores(x, mask & listed)[0].topk(min(len(kept), int(listed.sum()))).indices
+    best = float(a[kept].sum())
+    # The iterative selection is not always that of the highest attention.
+    return Recall(float(listed[kept].double().mean()), min(float(a[found].sum()), best), best)
+
+
+def estimated_recall(logits: Tensor, kept: Tensor, listed: Tensor, spare: Tensor) -> float:
+    """Estimate the recall of attention from patches that were scored at random.
+
+    Each of them stands for many of the patches that were left out, so if one is among the best,
+    many others probably are.
+
+    Args:
+        logits: ``(N, S)``; -inf for a blank patch, anything for one that was left out.
+        kept: ``(M,)`` indices of the selected patches.
+        listed: ``(N,)``, True for patches that were scored.
+        spare: ``(N,)``, True for those of them that were listed by chance.
+    """
+    others = int((~listed | spare).sum())
+    weight = torch.where(spare, others / max(int(spare.sum()), 1), 1.0).double()  # (N,)
+    x = (logits.double() + weight.log().unsqueeze(1)).unsqueeze(0)  # (1, N, S)
+    mask = (listed & (logits != -torch.inf).all(dim=1)).unsqueeze(0)  # (1, N)
+    a = scores(x, mask)[0] / weight  # (N,) attention of a single patch
+    best = a.argsort(descending=True)
+    ends = weight[best].cumsum(dim=0).clamp(max=len(kept))  # (N,)
+    most = float((a[best] * ends.diff(prepend=ends.new_zeros(1))).sum())
+    return min(float(a[kept].sum()) / most, 1.0) if most > 0 else 1.0

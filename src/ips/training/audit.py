@@ -2,8 +2,8 @@
 
 An estimate of the scores of all patches, of earlier epochs or from a coarse view, tells which ones
 are worth scoring. M are selected among these, by their new scores. Some images of every epoch are
-scored in full, which tells how many of the patches that full scoring selects the shortlist
-contains: its recall.
+scored in full, which tells how much of the attention to the patches that full scoring selects the
+shortlist has: its recall.
 
 Letters: N patches of an image, M kept, S score channels.
 """
@@ -13,20 +13,18 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import lightning as L
-import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
 from ips.data.seeded import seeded_generator
-from ips.models import Load, ScoreTable, Selected, SelectingNet
+from ips.models import Load, MeanRecall, ScoreTable, Selected, SelectingNet
 from ips.patches import PatchSource
 from ips.selection import Recall, recall, shortlist
-from ips.statistics import Interval, mean
 from ips.training.batches import Batch
 from ips.training.score_store import Scores
 
@@ -64,7 +62,8 @@ class AuditedSelection(nn.Module, ABC):
         keep: M.
         share: share of the patches beyond the shortlist of the best that a step scores, half of
             them in turn and half at random.
-        floor: least recall. Below it, the next epoch scores all patches, and the shortlist doubles.
+        floor: least recall of attention. Below it, the next epoch scores all patches, and the
+            shortlist doubles.
         epochs: number of epochs; the last one scores all patches.
         seed: random seed.
         asked: whether the first epochs score all patches, until an audit finds the least recall.
@@ -123,7 +122,7 @@ class AuditedSelection(nn.Module, ABC):
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint within an epoch stores beside the buffers."""
-        recalls = [[r.patches, r.attention] for r in self._recalls]
+        recalls = [astuple(found) for found in self._recalls]
         counts = {"scored": self._scored, "patches": self.patches}
         return {"epoch": self.epoch, "recalls": recalls, **counts}
 
@@ -188,11 +187,9 @@ class AuditedSelection(nn.Module, ABC):
         self._scored += int(scored.sum())
         self.patches += N
 
-    def recalls(self) -> tuple[Interval, Interval]:
-        """Recall of patches and of attention in this epoch; undefined without an audit."""
-        found = [[r.patches for r in self._recalls], [r.attention for r in self._recalls]]
-        patches, attention = (mean(np.array(shares, dtype=np.float64)) for shares in found)
-        return patches, attention
+    def recall(self) -> MeanRecall:
+        """Recall in this epoch; undefined without an audit."""
+        return MeanRecall.of(self._recalls)
 
     def metrics(self) -> dict[str, float]:
         """Columns of ``metrics.csv``."""
@@ -200,26 +197,28 @@ class AuditedSelection(nn.Module, ABC):
 
     def _metrics(self) -> Iterator[tuple[str, float]]:
         yield "scored", self._scored / self.patches if self.patches else 1.0
-        for name, found in zip(("recall", "recall_attention"), self.recalls(), strict=True):
+        recall = self.recall()
+        for name, found in (("recall", recall.patches), ("recall_attention", recall.attention)):
             yield name, found.value
             yield f"{name}_low", found.low
             yield f"{name}_high", found.high
 
     def finish(self) -> str | None:
         """End an epoch; return what the audit changes, in words."""
-        found, images = self.recalls()[0], len(self._recalls)
+        recall, images = self.recall(), len(self._recalls)
+        found = recall.attention
         if not found.defined:
             return None
         self.asked.fill_(False)
         if self.epoch + 2 >= self._epochs:  # the last one scores all anyway
             return None
-        words = f"audit of {images} images: recall {found}"
+        words = f"audit of {images} images: {recall}"
         if found.value < self._floor:
             self.growth.mul_(2)
             self.asked.fill_(True)
             return (
-                f"{words} is below {self._floor:g}: the next epoch scores all patches, and the "
-                f"shortlist grows to {self._length} M"
+                f"{words}: less than {self._floor:g} of the attention, so the next epoch scores "
+                f"all patches, and the shortlist grows to {self._length} M"
             )
         if self.growth > 1 and found.value >= (1 + self._floor) / 2:
             self.growth.floor_divide_(2)

@@ -65,15 +65,15 @@ def calibrate_screen(net: Net, config: Config, data: Data) -> str | None:
             table = net.empty_table(source)
             chosen = net.select([source], load="lazy", seed=config.train.seed, tables=[table])
             kept = chosen.selection.indices[0][chosen.selection.mask[0]].cpu()
-            found.append((net.screen.estimate(source), kept))
+            found.append((net.screen.estimate(source), table.logits.float().cpu(), kept))
     floor = config.select.recall
     recall, share = net.screen.calibrate(found, keep=net.keep, floor=floor), float(net.screen.share)
     if share >= 1:
         return (
-            "the screen finds too few of the selected patches on a coarse view: predictions score "
-            "all patches"
+            "the screen misses too much of the attention on a coarse view: predictions score all "
+            "patches"
         )
     return (
-        f"screen: predictions score at least {share:.0%} of the patches, recall {recall} of the "
-        f"selected patches on {count} images"
+        f"screen: predictions score at least {share:.0%} of the patches, {recall} selected by full "
+        f"scoring, on {count} images"
     )
