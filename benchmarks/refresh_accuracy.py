@@ -39,7 +39,8 @@ class Run:
         minutes: since the beginning of the first epoch, by epoch.
         validation: mean validation score of the tasks, by epoch; nan without validation images.
         scored: share of the patches that were scored, by epoch.
-        recall: recall of the audit, by epoch; nan in epochs without one.
+        recall, recall_attention: recall of the audit, of patches and of their attention, by epoch;
+            nan in epochs without one.
     """
 
     arm: str
@@ -49,6 +50,7 @@ class Run:
     validation: list[float]
     scored: list[float]
     recall: list[float]
+    recall_attention: list[float]
 
 
 def train(recipe: str, folder: Path, seed: int, settings: Sequence[str]) -> None:
@@ -102,6 +104,7 @@ def read(folder: Path, arm: str, seed: int) -> Run:
         [statistics.fmean(scores) for scores in zip(*map(column, tasks), strict=True)],
         [1.0 if math.isnan(share) else share for share in column("scored")],
         column("recall"),
+        column("recall_attention"),
     )
 
 
@@ -109,9 +112,10 @@ def write_epochs(runs: Sequence[Run], target: Path) -> None:
     """Write a line for every epoch."""
     with target.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["arm", "seed", "epoch", "minutes", "validation", "scored", "recall"])
+        names = ("minutes", "validation", "scored", "recall", "recall_attention")
+        writer.writerow(["arm", "seed", "epoch", *names])
         for run in runs:
-            columns = zip(run.minutes, run.validation, run.scored, run.recall, strict=True)
+            columns = zip(*(getattr(run, name) for name in names), strict=True)
             for epoch, values in enumerate(columns, start=1):
                 writer.writerow([run.arm, run.seed, epoch, *(f"{value:.5g}" for value in values)])
 
@@ -151,11 +155,16 @@ def draw(runs: Sequence[Run], target: Path) -> None:
         style = {"lw": 1.3, "alpha": 0.8, "color": _COLOURS[run.arm]}
         score.plot(run.minutes, run.validation, **style)
         if run.arm != "all patches":
-            recall.plot(range(1, len(run.recall) + 1), run.recall, **style)
+            epochs = range(1, len(run.recall) + 1)
+            recall.plot(epochs, run.recall_attention, **style)
+            recall.plot(epochs, run.recall, **style, linestyle=":")
     for arm, colour in _COLOURS.items():
         score.plot([], [], color=colour, label=arm)
     score.legend(frameon=False, loc="lower right")
     score.set(xlabel="minutes", ylabel="validation score")
+    for line, label in (("-", "of the attention"), (":", "of the patches")):
+        recall.plot([], [], color=_COLOURS["some again"], linestyle=line, label=label)
+    recall.legend(frameon=False, loc="lower right")
     recall.set(xlabel="epoch", ylabel="recall of the audit", ylim=(0, 1.05))
     for axes in (score, recall):
         axes.spines[["top", "right"]].set_visible(False)

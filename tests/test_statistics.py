@@ -23,6 +23,7 @@ from ips.statistics import (
     f1_score,
     label_accuracy,
     macro_f1,
+    mean,
     ratio,
     wilson,
 )
@@ -60,6 +61,12 @@ class TestRatio:
         found = [ratio(*pair) for pair in zip(parts, wholes, strict=True)]
         assert np.mean([i.low <= true <= i.high for i in found]) == pytest.approx(0.95, abs=0.02)
         assert abs(np.mean([i.value for i in found]) - true) < 0.002
+
+    def test_one_image_with_most_of_the_sum_is_not_certain(self) -> None:
+        found = ratio(np.array([0.81, 0.02, 0.01, 0.015]), np.array([0.9, 0.02, 0.02, 0.02]))
+        assert found.value == pytest.approx(0.891, abs=0.001)
+        assert found.low < 0.6
+        assert mean(np.array([0.2, 0.5, 0.9])) == ratio(np.array([0.2, 0.5, 0.9]), np.ones(3))
 
     def test_images_without_attention_say_nothing(self) -> None:
         assert not ratio(np.zeros(3), np.zeros(3)).defined

@@ -68,7 +68,8 @@ def mean(shares: Floats) -> Interval:
 def ratio(parts: Floats, wholes: Floats) -> Interval:
     """The sum of ``(n,)`` parts, divided by that of their wholes, with the variance between images.
 
-    Undefined if all wholes are 0.
+    The variance is that of leaving out one image at a time, so that a single image with most of the
+    sum makes the interval wide. Undefined if all wholes are 0.
 
     >>> interval = ratio(np.array([0.9, 0.01]), np.array([0.9, 0.1]))  # an image that hardly counts
     >>> round(interval.value, 2)
@@ -78,9 +79,10 @@ def ratio(parts: Floats, wholes: Floats) -> Interval:
     if not total:
         return Interval(nan, nan, nan)
     value = float(parts.sum()) / total
-    spread = float(np.square(parts - value * wholes).sum()) / (n - 1) if n > 1 else 0.0
+    others = total - wholes  # (n,) without the image
+    changes = (parts - value * wholes)[others > 0] / others[others > 0]
     count = total**2 / float(np.square(wholes).sum())  # images of equal weight that say as much
-    return interval(value, spread * n / total**2, count)
+    return interval(value, (n - 1) / n * float(np.square(changes).sum()), count)
 
 
 def auc(scores: Floats, labels: Bools) -> Interval:

@@ -22,7 +22,10 @@ def write_run(folder: Path, *, score: float, scored: str, seconds: float) -> Non
     """The files of a training of two epochs."""
     folder.mkdir(parents=True)
     (folder / "test.json").write_text(json.dumps({"sign": {"score": score}}))
-    head, share = "epoch,validation_sign,seconds", ",scored,recall" if scored else ""
+    head, share = (
+        "epoch,validation_sign,seconds",
+        ",scored,recall,recall_attention" if scored else "",
+    )
     lines = [f"{head}{share}", f"1,0.5,{seconds},{scored}", f"2,{score},{seconds},{scored}"]
     (folder / "metrics.csv").write_text("\n".join(line.rstrip(",") for line in lines) + "\n")
 
@@ -31,7 +34,7 @@ def test_arms_are_compared_by_seed(script: ModuleType, tmp_path: Path) -> None:
     pairs = []
     for seed, (whole, some) in enumerate([(0.90, 0.92), (0.94, 0.92), (0.92, 0.98)]):
         write_run(tmp_path / f"all-patches-{seed}", score=whole, scored="", seconds=90)
-        write_run(tmp_path / f"some-again-{seed}", score=some, scored="0.2,0.97", seconds=30)
+        write_run(tmp_path / f"some-again-{seed}", score=some, scored="0.2,0.6,0.97", seconds=30)
         pairs.append(
             tuple(script.read(tmp_path, arm, seed) for arm in ("all patches", "some again"))
         )
@@ -50,7 +53,8 @@ def test_arms_are_compared_by_seed(script: ModuleType, tmp_path: Path) -> None:
         "minutes": "1",
         "validation": "0.92",
         "scored": "0.2",
-        "recall": "0.97",
+        "recall": "0.6",
+        "recall_attention": "0.97",
     }
     assert rows[0]["scored"] == "1"
     script.draw(runs, tmp_path / "refresh.png")

@@ -62,10 +62,22 @@ def test_a_random_patch_with_much_attention_is_doubtful(chance: float, doubtful:
     table.leave_out(~listed, spare=torch.tensor([False] * 3 + [True] + [False] * 2))
     table.put(table.missing(), torch.tensor([[5.0], [0.0], [-1.0], [chance]]))
     screen = screen_of(0.5)
-    assert screen.is_doubtful(table, torch.tensor([0, 3])) == doubtful
+    assert screen.is_doubtful(table, keep=2) == doubtful
     table.complete()
     assert table.missing().tolist() == [4, 5]
-    assert not screen.is_doubtful(table, torch.tensor([0, 3]))
+    assert not screen.is_doubtful(table, keep=2)
+
+
+@pytest.mark.parametrize("shown", [0, 1])
+def test_a_shortlist_of_blank_patches_is_doubtful(shown: int) -> None:
+    """However few of the random patches show something."""
+    table = ScoreTable(torch.zeros(40, 1))
+    listed = torch.arange(40) < 12
+    table.leave_out(~listed, spare=(torch.arange(40) >= 8) & listed)
+    table.put(torch.arange(12), torch.full((12, 1), -torch.inf))
+    table.put(torch.arange(shown), torch.zeros(shown, 1))
+    table.put(8 + torch.arange(shown), torch.ones(shown, 1))
+    assert screen_of(0.5).is_doubtful(table, keep=6)
 
 
 class Mean(torch.nn.Module):

@@ -85,10 +85,9 @@ def test_a_resumed_run_ends_with_the_same_weights(
         interrupt(monkeypatch, lambda run=run: train(config, run, console=CONSOLE), step=step)  # type: ignore[misc]
         cut = train(config, run, resume=True, console=CONSOLE)
         assert torch.equal(weights(whole.net), weights(cut.net))
-        stored = [[row[k] for k in ("scored", "recall")] for row in metrics(run)]
-        assert stored == [
-            [row[k] for k in ("scored", "recall")] for row in metrics(tmp_path / "whole")
-        ]
+        names = ("scored", "recall", "recall_attention", "recall_attention_low")
+        stored = [[row[k] for k in names] for row in metrics(run)]
+        assert stored == [[row[k] for k in names] for row in metrics(tmp_path / "whole")]
         assert not list((run / "checkpoints").glob("scores-*"))
 
 
@@ -298,7 +297,7 @@ def test_a_training_teaches_a_screen_that_predictions_use_and_name(
     text = io.StringIO()
     config = short("select.screen=true", "select.recall=0.05")
     train(config, tmp_path / "run", console=Console(file=text, width=300))
-    assert "screen: predictions score at least 1% of the patches, recall " in text.getvalue()
+    assert "screen: predictions score at least 1% of the patches (on " in text.getvalue()
     predictor = ips.load(tmp_path / "run")
     assert "screened in predictions (1% scored" in predictor.net.describe()["selected patches"]
     source = build_data(config).test[0][0]
@@ -310,9 +309,8 @@ def test_a_training_teaches_a_screen_that_predictions_use_and_name(
     assert not explanation.mean_attention[~scored].any()
     values = ImagePrediction("a", {}, explanation).as_dict()["screened"]
     assert values["scored"] == scored.sum()
-    assert (
-        0 <= values["recall"]["low"] <= values["recall"]["value"] <= values["recall"]["high"] <= 1
-    )
+    for found in (values["recall"], values["recall_attention"]):
+        assert 0 <= found["low"] <= found["value"] <= found["high"] <= 1
 
 
 def test_the_gradient_of_a_screen_stays_in_it(tmp_path: Path) -> None:

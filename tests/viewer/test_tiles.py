@@ -317,7 +317,7 @@ ANSWER = Answer(
     ratios=np.array([[1, 2], [3, 4], [2, 3]], np.float32),
     spreads=[Spread(4, 0.5, 1.2), Spread(3, 0.4, 1.0), Spread(4, 0.45, 1.1)],
     classes=np.array([1, 0]),
-    screened="screened, recall 0.97 (0.95 to 0.98): 2 of 4 patches scored",
+    screened="screened, recall 0.97 (0.95 to 0.98) of the attention: 2 of 4 patches scored",
 )
 
 

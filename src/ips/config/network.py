@@ -106,15 +106,16 @@ class SelectConfig(Section):
     )
     recall: float = key(
         0.95,
-        "Least share of the attention to the patches selected by full scoring that those selected "
-        "from a shortlist must have; below it, more are scored",
+        "Minimum recall of attention: attention to the patches selected from a shortlist, divided "
+        "by that to the patches selected by full scoring; below it, more patches are scored",
         gt=0,
         le=1,
     )
     screen: bool = key(
         False,
         "Train a small network along that predicts scores from a coarse view, so that training and "
-        "predictions score only the most promising patches, if it finds enough of them (recall)",
+        "predictions score only the most promising patches, if these have enough of the attention "
+        "(select.recall)",
     )
     skip_blank: bool = key(
         False,

@@ -62,7 +62,7 @@ class Screened:
 
     Attributes:
         scored: ``(N,)``, True for patches that the full encoder has seen.
-        recall: that of the screen on other images.
+        recall: recall of the screen on the images of its calibration.
     """
 
     scored: npt.NDArray[np.bool_]
@@ -131,17 +131,13 @@ class Screen(nn.Module):
         spare[order[~best[order]][: math.ceil(_SPARE * (N - size))]] = True
         table.leave_out(~(best | spare), spare=spare)
 
-    def is_doubtful(self, table: ScoreTable, kept: Tensor) -> bool:
-        """Whether the random patches show that the shortlist misses too much attention.
-
-        Args:
-            kept: ``(K,)`` indices of the selected patches.
-        """
+    def is_doubtful(self, table: ScoreTable, *, keep: int) -> bool:
+        """Whether the random patches show that the shortlist misses too much attention."""
         if table.listed is None or table.spare is None:
             return False
         logits = table.logits.float().cpu()
-        found = estimated_recall(logits, kept.cpu(), table.listed, table.spare)
-        return found < float(self.floor)
+        found = estimated_recall(logits, table.listed, table.spare, keep=keep)
+        return found < _decimal(self.floor)
 
     @property
     def description(self) -> str:

@@ -302,8 +302,7 @@ class SelectingNet(Net):
         for source, table in zip(sources, tables, strict=True):
             screen.leave_out(source, table, keep=keep)
         chosen = self.select(sources, load="lazy", seed=seed, embeddings=True, tables=tables)
-        rows = zip(tables, chosen.selection.indices, chosen.selection.mask, strict=True)
-        doubtful = [t for t, indices, mask in rows if screen.is_doubtful(t, indices[mask])]
+        doubtful = [table for table in tables if screen.is_doubtful(table, keep=keep)]
         for table in doubtful:
             table.complete()
         if doubtful:  # patches that are scored already are not scored again

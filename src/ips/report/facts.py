@@ -93,7 +93,7 @@ def _scored(log: dict[str, Floats]) -> dict[str, str]:
     recalls = [f"recall{kind}{end}" for kind in ("_attention", "") for end in ("", "_low", "_high")]
     if not {"scored", *recalls} <= log.keys():
         return {}
-    partial = np.flatnonzero((log["scored"] < 1) & np.isfinite(log["recall"]))
+    partial = np.flatnonzero((log["scored"] < 1) & np.isfinite(log["recall_attention"]))
     if not len(partial):
         return {"scored patches": "all in every epoch"}
     last = partial[-1]

@@ -42,14 +42,14 @@ def shortlist(
 class Recall:
     """What a shortlist loses of the selection from the scores of all patches of an image.
 
-    Where nothing stands out, any M patches have about as little attention as the best, and which of
-    them are selected is chance: `patches` is low without a loss. So the recall of attention of
-    several images is the sum of `attention`, divided by that of `best`.
+    Where nothing stands out, the best patches have little attention, and which of them are selected
+    is chance: `patches` is low, yet little attention is lost. So the recall of attention of several
+    images is the sum of `attention`, divided by that of `best`.
 
     Attributes:
         patches: share of the M patches selected by full scoring that are on the shortlist.
         attention: share of the image's attention that the M best patches of the shortlist have.
-        best: share of the image's attention that the M patches selected by full scoring have.
+        best: share of the image's attention that the M best of all patches have.
     """
 
     patches: float
@@ -67,31 +67,36 @@ def recall(logits: Tensor, kept: Tensor, listed: Tensor) -> Recall:
     """
     x = logits.double().unsqueeze(0)  # (1, N, S)
     mask = (x != -torch.inf).all(dim=2)  # (1, N)
-    a = scores(x, mask)[0]  # (N,)
-    found = scores(x, mask & listed)[0].topk(min(len(kept), int(listed.sum()))).indices
-    best = float(a[kept].sum())
-    # The iterative selection is not always that of the highest attention.
-    return Recall(float(listed[kept].double().mean()), min(float(a[found].sum()), best), best)
+    M, a = len(kept), scores(x, mask)[0]  # (N,)
+    found = scores(x, mask & listed)[0].topk(min(M, int(listed.sum()))).indices
+    best = a.topk(M).values.sum()
+    return Recall(float(listed[kept].double().mean()), float(a[found].sum()), float(best))
 
 
-def estimated_recall(logits: Tensor, kept: Tensor, listed: Tensor, spare: Tensor) -> float:
-    """Estimate the recall of attention from patches that were scored at random.
+def estimated_recall(logits: Tensor, listed: Tensor, spare: Tensor, *, keep: int) -> float:
+    """Estimate the recall of attention in one image from patches that were scored at random.
 
     Each of them stands for many of the patches that were left out, so if one is among the best,
     many others probably are.
 
     Args:
         logits: ``(N, S)``; -inf for a blank patch, anything for one that was left out.
-        kept: ``(M,)`` indices of the selected patches.
         listed: ``(N,)``, True for patches that were scored.
         spare: ``(N,)``, True for those of them that were listed by chance.
+        keep: M.
+
+    Returns:
+        The estimate; 0 if all patches that were scored are blank.
     """
+    mask = (listed & (logits != -torch.inf).all(dim=1)).unsqueeze(0)  # (1, N)
+    if not mask.any():
+        return 0.0
     others = int((~listed | spare).sum())
     weight = torch.where(spare, others / max(int(spare.sum()), 1), 1.0).double()  # (N,)
-    x = (logits.double() + weight.log().unsqueeze(1)).unsqueeze(0)  # (1, N, S)
-    mask = (listed & (logits != -torch.inf).all(dim=1)).unsqueeze(0)  # (1, N)
-    a = scores(x, mask)[0] / weight  # (N,) attention of a single patch
-    best = a.argsort(descending=True)
-    ends = weight[best].cumsum(dim=0).clamp(max=len(kept))  # (N,)
-    most = float((a[best] * ends.diff(prepend=ends.new_zeros(1))).sum())
-    return min(float(a[kept].sum()) / most, 1.0) if most > 0 else 1.0
+    x = logits.double().unsqueeze(0)  # (1, N, S)
+    a = scores(x + weight.log().unsqueeze(1), mask)[0] / weight  # (N,) attention of a single patch
+    chosen = scores(x, mask)[0].topk(min(keep, int(mask.sum()))).indices
+    order = a.argsort(descending=True)
+    ends = weight[order].cumsum(dim=0).clamp(max=keep)  # (N,)
+    most = (a[order] * ends.diff(prepend=ends.new_zeros(1))).sum()
+    return min(float(a[chosen].sum() / most), 1.0)

@@ -2,8 +2,7 @@
 
 An estimate of the scores of all patches, of earlier epochs or from a coarse view, tells which ones
 are worth scoring. M are selected among these, by their new scores. Some images of every epoch are
-scored in full, which tells how much of the attention to the patches that full scoring selects the
-shortlist has: its recall.
+scored in full. They show how much attention is lost by selecting from the shortlist: its recall.
 
 Letters: N patches of an image, M kept, S score channels.
 """
@@ -66,7 +65,7 @@ class AuditedSelection(nn.Module, ABC):
             shortlist doubles.
         epochs: number of epochs; the last one scores all patches.
         seed: random seed.
-        asked: whether the first epochs score all patches, until an audit finds the least recall.
+        asked: whether the first epochs score all patches, until an audit reaches the floor.
     """
 
     growth: Tensor  # () factor of the length of the shortlist

@@ -74,6 +74,6 @@ def calibrate_screen(net: Net, config: Config, data: Data) -> str | None:
             "patches"
         )
     return (
-        f"screen: predictions score at least {share:.0%} of the patches, {recall} selected by full "
-        f"scoring, on {count} images"
+        f"screen: predictions score at least {share:.0%} of the patches (on {count} images: "
+        f"{recall} that full scoring selects)"
     )
