@@ -101,6 +101,18 @@ def test_attention_finds_what_is_on_few_patches(tmp_path: Path) -> None:
         assert bright in corners
 
 
+def test_a_learning_rate_that_is_too_high_for_attention_is_lowered(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config.train.model_copy(update={"lr": 0.1})
+    config = config.model_copy(update={"train": settings})
+    _, lowered = begin(config, tmp_path / "lowered")
+    monkeypatch.setattr(feature_start, "_RATES", (1.0,))
+    _, alone = begin(config, tmp_path / "alone")
+    assert lowered.begun
+    assert lowered.share < 0.8 * alone.share
+
+
 def test_without_success_nothing_has_changed(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

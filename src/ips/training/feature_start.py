@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ _BATCH = 4  # images of a step: many small steps
 _HELD_OUT = 5  # one image of so many
 _PASSES = 20
 _PATIENCE = 3  # passes without a lower loss of the images held out
+_RATES = (1.0, 0.3, 0.1)  # times the learning rate of the training, of which the best is taken
 _LARGEST = float(np.finfo(np.float16).max)
 
 Labels = dict[str, Tensor]
@@ -217,17 +218,48 @@ def _learn(
     progress: Progress,
     weights: Mapping[str, Tensor] | None,
 ) -> tuple[int, float]:
-    """Train all but the encoder; return the best number of passes, and its share of the loss."""
-    train, tasks, options = config.train, build_tasks(config.tasks), _options(config, weights)
-    assert train.lr is not None
-    held = max(len(bags) // _HELD_OUT, 1)
-    known = bags[held:] or bags
+    """Train all but the encoder; return the best number of passes, and its share of the loss.
+
+    A learning rate that suits the encoder can be too high for attention, so lower ones are tried,
+    too. Each begins with the same weights.
+    """
+    assert config.train.lr is not None
     encoder = {id(weight) for weight in net.encoder.parameters()}
     parameters = [weight for weight in net.parameters() if id(weight) not in encoder]
-    optimizer = torch.optim.AdamW(parameters, lr=train.lr, weight_decay=train.weight_decay)
-    before = best = [weight.detach().clone() for weight in parameters]
+    best = [weight.detach().clone() for weight in parameters]
+    before, passes, lowest = best, 0, math.inf
+    for factor in _RATES:
+        _set(parameters, before)
+        optimizer = torch.optim.AdamW(
+            parameters, lr=factor * config.train.lr, weight_decay=config.train.weight_decay
+        )
+        bar = progress.add_task("attention", total=_PASSES, note="from the embeddings")
+        for number, share in _passes(net, optimizer, config, bags, weights):
+            if share < min(lowest, STALLED):
+                best = [weight.detach().clone() for weight in parameters]
+            if share < lowest:
+                passes, lowest = number, share
+            progress.advance(bar)
+        progress.remove_task(bar)
+    _set(parameters, best)
+    return passes, lowest
+
+
+def _passes(
+    net: SelectingNet,
+    optimizer: torch.optim.Optimizer,
+    config: Config,
+    bags: Sequence[_Bag],
+    weights: Mapping[str, Tensor] | None,
+) -> Iterator[tuple[int, float]]:
+    """Pass over the embeddings until the loss of the images held out falls no more.
+
+    Yields the number of each pass, and this loss as a share of that of a constant answer.
+    """
+    tasks, options = build_tasks(config.tasks), _options(config, weights)
+    held = max(len(bags) // _HELD_OUT, 1)
+    known = bags[held:] or bags
     passes, lowest = 0, math.inf
-    bar = progress.add_task("attention", total=_PASSES, note="from the embeddings")
     for number in range(1, _PASSES + 1):
         for batch in torch.randperm(len(known)).split(_BATCH):
             output, labels = _answers(net, [known[i] for i in batch.tolist()])
@@ -236,16 +268,17 @@ def _learn(
             loss.backward()
             optimizer.step()
         share = _share(net, config, bags[:held], weights)
+        yield number, share
         if share < lowest:
-            passes, lowest, best = number, share, [w.detach().clone() for w in parameters]
-        progress.advance(bar)
+            passes, lowest = number, share
         if number >= passes + _PATIENCE:
-            break
-    progress.remove_task(bar)
+            return
+
+
+def _set(parameters: Sequence[Tensor], values: Sequence[Tensor]) -> None:
     with torch.no_grad():
-        for weight, value in zip(parameters, best if lowest < STALLED else before, strict=True):
+        for weight, value in zip(parameters, values, strict=True):
             weight.copy_(value)
-    return passes, lowest
 
 
 def _store_scores(net: SelectingNet, bags: Mapping[int, _Bag], store: ScoreStore) -> None:
