@@ -21,12 +21,14 @@ from typing import Any
 from make_gigapixel import Tissue, write_slide
 from predict_gigapixel import IPS, Measured, make_parser, measure
 
+from ips.nn.weights_file import read_weights, write_weights
+
 CONFIG = """\
 data: {kind: table, csv: slides.csv}
 patches: {size: 256}
 encoder: {name: thin-resnet, stages: 2, width: 16, norm: true}
 select: {keep: 16, chunk: 256, load: lazy, screen: true}
-train: {epochs: 12, batch: 4, lr: 0.001, warmup: 1, clip: 1}
+train: {epochs: 12, batch: 4, lr: 0.001, warmup: 1, clip: 1, result: last}
 tasks:
   spots: {kind: binary}
 """
@@ -55,18 +57,13 @@ def make_model(folder: Path) -> Path:
 
 def without_screen(run: Path) -> Path:
     """A copy of a run whose model scores all patches."""
-    from safetensors import safe_open
-    from safetensors.torch import save_file
-
     whole = run.with_name("run-whole")
     shutil.rmtree(whole, ignore_errors=True)
     shutil.copytree(run, whole)
     path = whole / "model.safetensors"
-    with safe_open(path, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        metadata = file.metadata()
+    tensors, header = read_weights(path)
     tensors["screen.share"].fill_(1)
-    save_file(tensors, path, metadata)
+    write_weights(path, tensors, config=json.loads(header["config"]))
     return whole
 
 
