@@ -113,11 +113,14 @@ class Screen(nn.Module):
 
     def estimate(self, source: PatchSource) -> Tensor:
         """Predicted logits ``(N, S)`` of all patches of an image, on the CPU."""
-        device = self.share.device
-        coarse = source.coarse(_SIDE)
+        # One table from the start: small ones that stay would scatter the memory of the pixels.
+        logits = torch.empty(len(source), self.head.out_features)  # (N, S)
         with torch.no_grad():
-            blocks = prefetch(coarse, size=_BLOCK, device=device)
-            return torch.cat([self(patches).float().cpu() for _, patches in blocks])
+            for indices, patches in prefetch(
+                source.coarse(_SIDE), size=_BLOCK, device=self.share.device
+            ):
+                logits[indices] = self(patches).float().cpu()
+        return logits
 
     def leave_out(self, source: PatchSource, table: ScoreTable, *, keep: int) -> None:
         """Mark all patches as done but the most promising and some random ones."""
