@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+from PIL import Image
+
 from ips.experiments.arms import Arm
 from ips.experiments.figures import draw_grid, draw_lines, draw_scores
 from ips.experiments.tables import (
@@ -102,3 +105,12 @@ def test_the_figures_are_drawn(tmp_path: Path) -> None:
     )
     draw_scores(tmp_path / "scores.png", [A, B], results([A, B]))
     assert {path.name for path in tmp_path.iterdir()} == {"grid.png", "lines.png", "scores.png"}
+
+
+def test_long_names_of_methods_are_drawn_whole(tmp_path: Path) -> None:
+    arm = Arm("IPS Transformer, as published", (), {"M": "16", "N": "361"})
+    draw_scores(tmp_path / "scores.png", [arm], [Result(arm, 0, "majority", 0.5)])
+    with Image.open(tmp_path / "scores.png") as picture:
+        grey = np.asarray(picture.convert("L"))
+    assert (grey[:, :5] == 255).all()
+    assert (grey[:, :400] < 255).any()

@@ -44,12 +44,12 @@ def draw_scores(path: Path, arms: Sequence[Arm], results: Sequence[Result]) -> N
     tasks = [name for name in names if name not in EFFICIENCY]
     costs = ["memory_gb"] if tasks else ["memory_gb", "step_ms"]
     panels = [*tasks, *(name for name in costs if name in names)]
-    width, height = 3.2 + 2.4 * len(panels), 1.3 + 0.3 * len(arms)
-    figure = _figure(width, height)
-    left = 2.7
-    step = (width - left - 0.3) / len(panels)
     sizes = [", ".join(f"{k} {v}" for k, v in arm.sizes.items() if v != "–") for arm in arms]
     labels = [f"{arm.label}  {size}".strip() for arm, size in zip(arms, sizes, strict=True)]
+    left = max(2.7, 0.3 + 0.07 * max(map(len, labels)))
+    width, height = left + 0.5 + 2.4 * len(panels), 1.3 + 0.3 * len(arms)
+    figure = _figure(width, height)
+    step = (width - left - 0.3) / len(panels)
     for number, name in enumerate(panels):
         box = (left + number * step, 0.6, step - 0.3, height - 1.1)
         axes = add_axes(figure, box, title=_TITLES.get(name, name), size=_TITLE_SIZE)
