@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,13 +20,14 @@ from ips.config import Config
 from ips.config_io import parse_saved_config
 from ips.errors import ConfigError
 from ips.models import LOADS, ScoreTable, Selected, SelectingNet
-from ips.patches import MemoryPatches
+from ips.patches import MemoryPatches, PatchSource
 from ips.selection import Selection
 from ips.training import build_data, build_model, resolve, train
 from ips.training.audit import scored_again
 from ips.training.batches import Batch
 from ips.training.refresh import CachedScores
 from ips.training.score_store import ScoreStore
+from ips.training.screening import calibrate_screen
 from tests.training.own_images import features, photographs
 from tests.training.test_options import config_of
 from tests.training.test_run import interrupt, metrics, weights
@@ -311,6 +313,30 @@ def test_a_training_teaches_a_screen_that_predictions_use_and_name(
     assert values["scored"] == scored.sum()
     for found in (values["recall"], values["recall_attention"]):
         assert 0 <= found["low"] <= found["value"] <= found["high"] <= 1
+
+
+@pytest.mark.parametrize("better", ["best epoch", "last epoch"])
+def test_the_better_screen_of_the_best_and_the_last_epoch_is_kept(better: str) -> None:
+    config = short("select.screen=true")
+    data = build_data(config)
+    net = build_model(resolve(config, data)).eval()
+    assert isinstance(net, SelectingNet)
+    assert net.screen is not None
+    screens = {"best epoch": net.screen, "last epoch": copy.deepcopy(net.screen)}
+
+    def right(source: PatchSource) -> Tensor:
+        table = net.empty_table(source)
+        net.select([source], tables=[table])
+        return table.logits
+
+    def wrong(source: PatchSource) -> Tensor:
+        return -right(source)
+
+    for name, screen in screens.items():
+        screen.estimate = right if name == better else wrong  # type: ignore[method-assign]
+    sentence = calibrate_screen(net, config, data, last=screens["last epoch"])
+    assert net.screen is screens[better]
+    assert "predictions score at least 1% of the patches" in str(sentence)
 
 
 def test_the_gradient_of_a_screen_stays_in_it(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from ips.data.augmented import AugmentedData
 from ips.data.cells import encoding_note
 from ips.devices import pick_device
 from ips.errors import ConfigError, require
-from ips.models import Net, SelectingNet
+from ips.models import Net, Screen, SelectingNet
 from ips.progress import progress_bar
 from ips.tasks import Survival, build_tasks
 from ips.training import harness
@@ -142,9 +143,12 @@ def train(
                 log_memory=True,
                 callbacks=[*first, *audit, starting, *callbacks],
             )
+        last: Screen | None = None
+        if config.train.result == "best" and isinstance(net, SelectingNet):
+            last = deepcopy(net.screen)
         epoch = _finish(net, config, best, epochs=trainer.current_epoch)
         config = _with_thresholds(net, config, data, progress)
-        if (sentence := calibrate_screen(net, config, data)) is not None:
+        if (sentence := calibrate_screen(net, config, data, last=last)) is not None:
             say(sentence)
         if processes.is_first:
             save_model(net, config, folder.model, epoch=epoch)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from ips.config import Config
-from ips.models import Net, SelectingNet
+from ips.models import Net, Screen, SelectingNet
 from ips.nn import evaluating
 from ips.patches import PatchSource
 from ips.training.audit import AuditedSelection
@@ -49,25 +50,41 @@ class ScreenedScores(AuditedSelection):
         """Nothing: the screen learns from the gradient, see `Screen.distil`."""
 
 
-def calibrate_screen(net: Net, config: Config, data: Data) -> str | None:
+def calibrate_screen(
+    net: Net, config: Config, data: Data, *, last: Screen | None = None
+) -> str | None:
     """Choose how many patches predictions score; return the result in words, None without a screen.
 
     The images are those for validation, or else those for training.
+
+    Args:
+        last: the screen of the last epoch. The model may be that of an earlier one, which was best
+            before the screen had learnt enough; then the better of both screens is kept.
     """
     if not isinstance(net, SelectingNet) or net.screen is None or net.keep is None:
         return None
     images = data.validation if data.validation is not None else data.train
     count = min(len(images), _IMAGES)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(config.train.seed))
-    found = []
+    screens = [net.screen, *([last] if last else [])]
+    found: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in screens]
     for number in order[:count].tolist():
         with images[number][0] as source, evaluating(net):
             table = net.empty_table(source)
             chosen = net.select([source], load="lazy", seed=config.train.seed, tables=[table])
             kept = chosen.selection.indices[0][chosen.selection.mask[0]].cpu()
-            found.append((net.screen.estimate(source), table.logits.float().cpu(), kept))
-    floor = config.select.recall
-    recall, share = net.screen.calibrate(found, keep=net.keep, floor=floor), float(net.screen.share)
+            logits = table.logits.float().cpu()
+            for screen, rows in zip(screens, found, strict=True):
+                rows.append((screen.estimate(source), logits, kept))
+    recalls = [
+        screen.calibrate(rows, keep=net.keep, floor=config.select.recall)
+        for screen, rows in zip(screens, found, strict=True)
+    ]
+    recall, net.screen = min(
+        zip(recalls, screens, strict=True),
+        key=lambda pair: (float(pair[1].share), -pair[0].attention.value),
+    )
+    share = float(net.screen.share)
     if share >= 1:
         return (
             "the screen misses too much of the attention on a coarse view: predictions score all "
