@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from ips.models import ScoreTable, Screen, Selected
+from ips.models.screen import recalls
 from ips.patches import MemoryPatches, PatchSource, PatchSubset, open_patches
 from ips.patches.view import View, ViewedPatches
-from ips.selection import Selection
+from ips.selection import Recall, Selection
 from tests.models.small_net import D, build
 
 N, KEEP = 200, 3
@@ -116,32 +117,32 @@ def test_a_prediction_is_that_of_full_scoring_if_the_screen_is_right_or_noticed(
         assert torch.equal(table.logits, full.logits)
 
 
-def seen(kept: list[int], *, height: float = 20.0) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Images of 1,000 patches whose first is the most promising, and those that stand out."""
+def seen(kept: list[int], *, height: float = 20.0) -> list[list[Recall]]:
+    """Recalls in images of 1,000 patches; the first is the most promising, ``kept`` are the best."""
     estimate = torch.arange(1000.0, 0.0, -1).log().unsqueeze(1)
     logits = torch.zeros(1000, 1)
     logits[kept] = height
-    return [(estimate, logits, torch.tensor(kept))] * 10
+    return [recalls(estimate, logits, torch.tensor(kept), keep=KEEP)] * 10
 
 
 def test_calibration_takes_the_least_share_that_finds_enough() -> None:
     screen = Screen(1, 1)
-    found = screen.calibrate(seen([0, 5, 11]), keep=KEEP, floor=0.95)
+    found = screen.calibrate(seen([0, 5, 11]), floor=0.95)
     assert (found.patches.value, found.attention.value) == (1, 1)
     assert float(screen.share) == pytest.approx(0.01)  # and at least 4 M
-    assert screen.calibrate(seen([0, 5, 150]), keep=KEEP, floor=0.95).attention.value == 1
+    assert screen.calibrate(seen([0, 5, 150]), floor=0.95).attention.value == 1
     assert float(screen.share) == pytest.approx(0.2)
-    found = screen.calibrate(seen([0, 5, 150]), keep=KEEP, floor=0.6)
+    found = screen.calibrate(seen([0, 5, 150]), floor=0.6)
     assert found.attention.value == pytest.approx(2 / 3)
     assert float(screen.share) == pytest.approx(0.01)
-    assert screen.calibrate(seen([998, 999, 997]), keep=KEEP, floor=0.95).attention.value == 1
+    assert screen.calibrate(seen([998, 999, 997]), floor=0.95).attention.value == 1
     assert float(screen.share) == 1  # all patches are scored
 
 
 def test_patches_that_do_not_stand_out_need_not_be_found() -> None:
     screen = Screen(1, 1)
     images = seen([0, 5, 11]) + seen([998, 999, 997], height=0.01)
-    found = screen.calibrate(images, keep=KEEP, floor=0.95)
+    found = screen.calibrate(images, floor=0.95)
     assert found.patches.value == 0.5
     assert found.attention.value > 0.99
     assert float(screen.share) == pytest.approx(0.01)

@@ -28,7 +28,7 @@ _SIDE = 32  # pixels of a coarse patch
 _BLOCK = 1024  # coarse patches at a time
 _BEST = 4  # times M patches are always scored
 _SPARE = 0.02  # share of the other patches that are scored at random
-_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)  # of all patches, of which the least is taken
+_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)  # of all patches, of which the least is taken
 _OTHERS = 4  # times M patches that it learns from, beside the selected ones
 
 
@@ -180,25 +180,37 @@ class Screen(nn.Module):
             losses.append(F.smooth_l1_loss(found - found.mean(dim=0), truth - truth.mean(dim=0)))
         return torch.stack(losses).mean()
 
-    def calibrate(
-        self, images: Sequence[tuple[Tensor, Tensor, Tensor]], *, keep: int, floor: float
-    ) -> MeanRecall:
+    def calibrate(self, images: Sequence[Sequence[Recall]], *, floor: float) -> MeanRecall:
         """Take the least share of patches whose recall of attention is at least ``floor``.
 
         Args:
-            images: predicted and true logits ``(N, S)`` of images, and the indices ``(K,)`` of the
-                patches that full scoring selects.
-            keep: M.
+            images: the recalls of every image, see `recalls`.
         """
         self.floor.fill_(floor)
-        for share in (*_SHARES, 1.0):
-            found = MeanRecall.of([_recall(*image, keep=keep, share=share) for image in images])
+        for share, column in zip(_SHARES, zip(*images, strict=True), strict=True):
+            found = MeanRecall.of(column)
             rows = [(r.value, r.low, r.high) for r in (found.patches, found.attention)]
             self.share.fill_(share)
             self.recall.copy_(torch.tensor(rows))
             if found.attention.value >= floor:
                 break
         return found
+
+
+def recalls(estimate: Tensor, logits: Tensor, kept: Tensor, *, keep: int) -> list[Recall]:
+    """The recall in one image with each share of patches that a screen may pass on.
+
+    Args:
+        estimate: ``(N, S)`` predicted logits.
+        logits: ``(N, S)`` true logits.
+        kept: ``(K,)`` indices of the patches that full scoring selects.
+        keep: M.
+    """
+    N, none = len(estimate), torch.zeros(len(estimate), dtype=torch.bool)
+    return [
+        recall(logits, kept, shortlist(estimate, size=_size(N, keep, share), always=none))
+        for share in _SHARES
+    ]
 
 
 def _decimal(number: Tensor) -> float:
@@ -211,8 +223,3 @@ def _decimal(number: Tensor) -> float:
 
 def _size(patches: int, keep: int, share: float) -> int:
     return min(max(_BEST * keep, math.ceil(share * patches)), patches)
-
-
-def _recall(estimate: Tensor, logits: Tensor, kept: Tensor, *, keep: int, share: float) -> Recall:
-    size, none = _size(len(estimate), keep, share), torch.zeros(len(estimate), dtype=torch.bool)
-    return recall(logits, kept, shortlist(estimate, size=size, always=none))

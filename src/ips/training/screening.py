@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from ips.config import Config
 from ips.models import Net, Screen, SelectingNet
+from ips.models.screen import recalls
 from ips.nn import evaluating
 from ips.patches import PatchSource
+from ips.selection import Recall
 from ips.training.audit import AuditedSelection
 from ips.training.data import Data
 from ips.training.score_store import Scores
@@ -67,7 +68,7 @@ def calibrate_screen(
     count = min(len(images), _IMAGES)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(config.train.seed))
     screens = [net.screen, *([last] if last else [])]
-    found: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in screens]
+    found: list[list[list[Recall]]] = [[] for _ in screens]
     for number in order[:count].tolist():
         with images[number][0] as source, evaluating(net):
             table = net.empty_table(source)
@@ -75,14 +76,13 @@ def calibrate_screen(
             kept = chosen.selection.indices[0][chosen.selection.mask[0]].cpu()
             logits = table.logits.float().cpu()
             for screen, rows in zip(screens, found, strict=True):
-                rows.append((screen.estimate(source), logits, kept))
-    recalls = [
-        screen.calibrate(rows, keep=net.keep, floor=config.select.recall)
+                rows.append(recalls(screen.estimate(source), logits, kept, keep=net.keep))
+    calibrated = [
+        (screen.calibrate(rows, floor=config.select.recall), screen)
         for screen, rows in zip(screens, found, strict=True)
     ]
     recall, net.screen = min(
-        zip(recalls, screens, strict=True),
-        key=lambda pair: (float(pair[1].share), -pair[0].attention.value),
+        calibrated, key=lambda pair: (float(pair[1].share), -pair[0].attention.value)
     )
     share = float(net.screen.share)
     if share >= 1:
