@@ -118,7 +118,7 @@ def test_a_prediction_is_that_of_full_scoring_if_the_screen_is_right_or_noticed(
 
 
 def seen(kept: list[int], *, height: float = 20.0) -> list[list[Recall]]:
-    """Recalls in images of 1,000 patches; the first is the most promising, ``kept`` are the best."""
+    """Recalls in images of 1,000 patches, the first most promising, and ``kept`` the best."""
     estimate = torch.arange(1000.0, 0.0, -1).log().unsqueeze(1)
     logits = torch.zeros(1000, 1)
     logits[kept] = height
